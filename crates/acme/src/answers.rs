@@ -1,28 +1,28 @@
-//! What an authority is answered that looks whether a name is ours.
+//! The answers to challenges, by which an authority validates that the server controls a name.
 
 use forebay_tls::Proofs;
 #[cfg(feature = "acme")]
 use instant_acme::ChallengeType;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Longer tokens are none: they have 22 characters at least, and authorities use 43.
+/// The longest token that is accepted, in bytes. Tokens have at least 22 characters, and authorities use 43.
 const LONGEST_TOKEN: usize = 256;
 
-/// How an authority looks whether a name is ours.
+/// The kind of challenge by which an authority validates a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChallengeKind {
-    /// By a request at port 80 (http-01, RFC 8555 §8.3).
+    /// A request to port 80 (http-01, RFC 8555 §8.3).
     Http,
-    /// In a handshake at port 443 (tls-alpn-01, RFC 8737).
+    /// A handshake on port 443 (tls-alpn-01, RFC 8737).
     TlsAlpn,
-    /// By a record of the name service (dns-01, RFC 8555 §8.4).
+    /// A DNS record (dns-01, RFC 8555 §8.4).
     Dns,
-    /// By a record that the operator has made for good (dns-persist-01, draft-ietf-acme-dns-persist-01).
+    /// A permanent DNS record that the operator has made (dns-persist-01, draft-ietf-acme-dns-persist-01).
     Persist,
 }
 
 impl ChallengeKind {
-    /// Whether the authority asks the name service, as it does for wildcards.
+    /// Whether the authority looks up a DNS record, as it does for wildcards.
     pub fn is_by_name_service(self) -> bool {
         matches!(self, ChallengeKind::Dns | ChallengeKind::Persist)
     }
@@ -38,24 +38,24 @@ impl ChallengeKind {
     }
 }
 
-/// What requests and handshakes look at. It outlives a reload.
+/// The answers that requests and handshakes look up. They outlive a reload.
 #[derive(Debug, Default)]
 pub struct ChallengeAnswers {
-    /// The thumbprint of the account's key, since there is one.
+    /// The thumbprint of the account's key, once there is an account.
     thumbprint: Mutex<Option<Arc<str>>>,
-    /// For handshakes.
+    /// The certificates for tls-alpn-01 handshakes.
     pub proofs: Arc<Proofs>,
 }
 
 impl ChallengeAnswers {
-    /// The account has this thumbprint (RFC 7638).
+    /// Sets the thumbprint of the account's key (RFC 7638).
     pub(crate) fn is_of(&self, thumbprint: &str) {
         *self.thumbprint.lock().unwrap_or_else(PoisonError::into_inner) = Some(thumbprint.into());
     }
 
-    /// The answer to a request for the challenge with this token (RFC 8555 §8.3). It is made of the token
-    /// and the account alone, so that every server with the account can give it, whichever has asked for the
-    /// certificate. It is of no use to others: only with the account's key anything can be asked for
+    /// The answer to a request for the challenge with this token (RFC 8555 §8.3). It is made from the token
+    /// and the account's thumbprint alone, so every server with the account can give it, whichever has
+    /// ordered the certificate. It is of no use to others: only with the account's key can an order be made
     /// with it.
     pub fn to_token(&self, token: &[u8]) -> Option<String> {
         let fits = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');

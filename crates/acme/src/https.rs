@@ -1,4 +1,4 @@
-//! How the authority is asked: one request on one connection, with the thread that asks waiting for it.
+//! Requests to the authority: one request on one connection, while the calling thread waits.
 
 use bytes::Bytes;
 use forebay_http::body::{BodyDecoder, Trailers};
@@ -23,21 +23,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// How long one request may take.
+/// The longest time for one request.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How long is tried to connect to one address.
+/// The longest time to connect to one address.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Largest answer. Chains of certificates have some kilobytes.
+/// The largest answer, in bytes. Chains of certificates have some kilobytes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// When the authority wants to be asked again, as it has said last (`Retry-After`).
+/// The last `Retry-After` of the authority.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RetryAfter(Arc<Mutex<Option<Duration>>>);
 
 impl RetryAfter {
-    /// What was said, once.
+    /// Takes the time out, so that it is used only once.
     pub(crate) fn take(&self) -> Option<Duration> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -50,13 +50,13 @@ impl RetryAfter {
     }
 }
 
-/// What the authority calls itself in records of the name service, as it has said last in a challenge
-/// (draft-ietf-acme-dns-persist-01 §3). The library does not pass that on.
+/// The authority's own name for DNS records, from its last challenge that had it
+/// (draft-ietf-acme-dns-persist-01 §3). The library does not pass it on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IssuerName(Arc<Mutex<Option<String>>>);
 
 impl IssuerName {
-    /// The name, if it has said one.
+    /// The name, if a challenge had it.
     pub(crate) fn get(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -83,27 +83,27 @@ impl IssuerName {
     }
 }
 
-/// Asks over TLS.
+/// An HTTPS client, as the library needs it.
 pub(crate) struct Https {
     pub(crate) roots: Roots,
     pub(crate) retry_after: RetryAfter,
     pub(crate) issuer: IssuerName,
 }
 
-/// Why there was no answer.
+/// Why a request got no answer.
 #[derive(Debug)]
 pub(crate) enum HttpsError {
-    /// The address is none with https.
+    /// The URL is not an https URL.
     Address(String),
-    /// The host cannot be found or reached.
+    /// The host was not found or cannot be reached.
     Connect { host: String, error: io::Error },
-    /// The server is not trusted, or has refused.
+    /// The server's certificate is not trusted, or the handshake was refused.
     Tls { host: String, refusal: TlsRefusal },
-    /// No client for such a name.
+    /// No TLS client can be made for such a name.
     Client(ClientError),
-    /// The connection was cut.
+    /// The connection was lost.
     Cut { host: String, error: io::Error },
-    /// What came is no answer.
+    /// The answer is not valid HTTP.
     Answer { host: String, what: &'static str },
 }
 
@@ -137,7 +137,7 @@ impl HttpClient for Https {
     }
 }
 
-/// What a future comes to that waits for nothing else: [`Https`] has waited when it makes one.
+/// The output of a future that is ready at once: [`Https`] does its waiting before it returns a future.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -186,7 +186,7 @@ impl Https {
     }
 }
 
-/// One connection.
+/// One connection to the authority.
 struct HttpsConnection {
     host: String,
     session: forebay_tls::ClientSession,
@@ -248,7 +248,7 @@ impl HttpsConnection {
                     Ok(0) => break,
                     Ok(count) => input.extend_from_slice(&plain[..count]),
                     Err(refusal) => {
-                        // it is told why; whether it hears that makes no difference
+                        // sends the TLS alert with the reason; whether the server reads it does not matter
                         self.session.flush(&mut wire);
                         let _ = self.socket.write_all(&wire);
                         return Err(HttpsError::Tls { host: self.host.clone(), refusal });
@@ -276,7 +276,7 @@ impl HttpsConnection {
         HttpsError::Cut { host: self.host.clone(), error }
     }
 
-    /// What is left of the time.
+    /// The rest of the request's time.
     fn patience(&self) -> Result<Duration, HttpsError> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(self.cut(io::ErrorKind::TimedOut.into())) } else { Ok(left) }
@@ -295,7 +295,7 @@ impl HttpsConnection {
     }
 }
 
-/// The answer in what came and its body, if it is whole; what is wrong with it otherwise.
+/// The answer in the received bytes, with its body, if it is complete; an error if it is invalid.
 fn answer(
     mut input: &[u8],
     is_head: bool,
@@ -327,7 +327,7 @@ fn answer(
     }
 }
 
-/// The body of an answer, if it is whole.
+/// The body of an answer, if it is complete.
 fn body(
     head: &Response<'_>,
     rest: &[u8],

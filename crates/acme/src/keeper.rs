@@ -1,4 +1,4 @@
-//! What is due: certificates that are missing, or to be replaced.
+//! The work that is due: certificates that are missing, or must be replaced.
 
 use crate::answers::{ChallengeAnswers, ChallengeKind};
 use crate::https::{Https, IssuerName, RetryAfter, now};
@@ -15,41 +15,41 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// At least so often is looked: another server may have done what is due.
+/// The longest time between two rounds: another server may have done what is due.
 const LOOK: Duration = Duration::from_secs(3600);
 
-/// How often an order is gone on with at once while the authority forgets its nonces; each time the library asks
-/// three times with a new one.
+/// How often an order is continued at once while the authority rejects nonces; each time, the library itself
+/// tries three times with a new one.
 const NONCE_ATTEMPTS: u32 = 4;
 
-/// How long is waited for another server that orders.
+/// The wait for another server that is ordering.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// After how long records of the name service that could not be removed are tried again.
+/// The time after which DNS records that could not be removed are tried again.
 const CLEAN_AGAIN: Duration = Duration::from_secs(600);
 
-/// Keeps certificates: knows, besides what is in the files, what the authority suggests.
+/// Keeps certificates up to date. Besides what is in the files, the keeper knows what the authority suggests.
 #[derive(Debug, Default)]
 pub struct CertificateKeeper {
     windows: HashMap<PathBuf, RenewalWindow>,
     retry_after: RetryAfter,
     issuer: IssuerName,
-    /// When records that could not be removed are tried again.
+    /// When the removal of records is tried again.
     clean_again: Option<Instant>,
 }
 
-/// When the authority suggests to replace a certificate.
+/// When the authority suggests replacing a certificate.
 #[derive(Clone, Debug)]
 struct RenewalWindow {
-    /// Of which certificate, by its end.
+    /// The expiry of the certificate, which identifies it.
     not_after_s: i64,
-    /// What it has suggested, and which moment of it was drawn.
+    /// The suggested window (start and end), and the moment drawn at random in it, 0 to 1.
     suggested: Option<(i64, i64, f64)>,
-    /// When it is asked again.
+    /// When the authority is asked again.
     ask_s: i64,
 }
 
-/// The account, as it is kept.
+/// The account in its stored form.
 #[derive(Serialize, Deserialize)]
 struct StoredAccount {
     credentials: AccountCredentials,
@@ -57,27 +57,27 @@ struct StoredAccount {
     contact: Vec<String>,
 }
 
-/// How often something has failed in a row, and until when nothing is tried.
+/// The number of failures in a row, and the time until which nothing is tried.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Backoff {
     times: u32,
-    /// How often of these the authority has looked and not found what it should.
+    /// The number of these failures in which validation failed.
     unproven: u32,
     until_s: i64,
     is_limited: bool,
     reason: String,
 }
 
-/// What is there.
+/// The certificate and the failures in the files.
 struct Installed {
     pair: Option<Pair>,
     failed: Backoff,
 }
 
 impl CertificateKeeper {
-    /// Does what is due, one certificate after the other, and tells what came of it; `hook` makes records of the name
-    /// service, where something does. With `at_once`, what has failed is tried again, unless the authority was asked
-    /// too much. Returns how long there is nothing to do.
+    /// Does the work that is due, one certificate after the other, and reports the results to `tell`; `hook`
+    /// makes DNS records, if there is one. With `at_once`, failed certificates are tried again at once,
+    /// unless the authority has limited the rate. Returns the time until there is more to do.
     pub fn round(
         &mut self,
         authority: &AuthoritySettings,
@@ -95,15 +95,15 @@ impl CertificateKeeper {
             wanted.iter().map(|w| authority.storage.certificate(&w.names)).collect();
         self.windows.retain(|file, _| files.contains(file));
         if self.clean_again.is_none() && !records::noted(&authority.storage).is_empty() {
-            // an attempt has just tried to remove them
+            // an attempt in this round has just tried to remove them
             self.clean_again = Some(Instant::now() + CLEAN_AGAIN);
             return pause.min(clean).min(CLEAN_AGAIN);
         }
         pause.min(clean)
     }
 
-    /// Has records removed that an attempt has left, or a server that has ended. Says after how long it is to be tried
-    /// again.
+    /// Removes DNS records that an attempt, or a server that has ended, has left. Returns the time until the
+    /// next try.
     fn clean_up(
         &mut self,
         authority: &AuthoritySettings,
@@ -119,7 +119,7 @@ impl CertificateKeeper {
         if let Some(again) = self.clean_again.filter(|again| *again > now && !at_once) {
             return again - now;
         }
-        // they are those of an order that another server has under way
+        // without the lock, the records may be those of an order that another server has under way
         let Ok(Some(_lock)) = authority.storage.lock() else { return BUSY };
         let is_clean = |file: &PathBuf| records::clean_up(file, hook).unwrap_or(false);
         let left = noted.iter().filter(|file| !is_clean(file)).count();
@@ -133,13 +133,13 @@ struct Round<'r> {
     authority: &'r AuthoritySettings,
     answers: &'r ChallengeAnswers,
     hook: Option<RecordHook<'r>>,
-    /// Since it was needed.
+    /// The account, once it was needed.
     account: Option<Account>,
     at_once: bool,
 }
 
 impl Round<'_> {
-    /// Does what is due for one certificate, and says when to look again.
+    /// Does the work that is due for one certificate, and returns the time until the next check.
     fn keep(
         &mut self,
         wanted: &WantedCertificate,
@@ -174,7 +174,7 @@ impl Round<'_> {
                 return self.fail(wanted, failure, None, &found.failed, tell);
             }
         };
-        // another server may have just done it
+        // another server may just have done it
         match self.look(&wanted.names) {
             Ok(again) if again.is_other(&found) => BUSY,
             Ok(found) => self.attempt(wanted, found, lock, tell),
@@ -186,7 +186,7 @@ impl Round<'_> {
         self.authority.storage.certificate(&wanted.names)
     }
 
-    /// What the files say. A certificate that cannot be used is none.
+    /// Reads the files. A certificate that cannot be used counts as missing.
     fn look(&self, names: &Names) -> Result<Installed, OrderFailure> {
         let storage = &self.authority.storage;
         let read = |path: PathBuf| {
@@ -202,7 +202,7 @@ impl Round<'_> {
         Ok(Installed { pair, failed })
     }
 
-    /// When a certificate is to be replaced.
+    /// The time at which a certificate must be replaced, in seconds since 1970.
     fn renewal_s(&mut self, wanted: &WantedCertificate, pair: &Pair, now_s: i64) -> i64 {
         let Pair { not_before_s, not_after_s, .. } = *pair;
         let validity = Validity { not_before_s, not_after_s };
@@ -215,7 +215,7 @@ impl Round<'_> {
             let (suggested, pause) = self.suggestion(pair);
             window.ask_s = now_s + pause.as_secs() as i64;
             if let Some((start_s, end_s)) = suggested {
-                // the moment stays while the window does
+                // the random moment stays as long as the window does
                 let drawn = window.suggested.filter(|(s, e, _)| (*s, *e) == (start_s, end_s));
                 let at = drawn.map_or_else(fastrand::f64, |(.., at)| at);
                 window.suggested = Some((start_s, end_s, at));
@@ -229,7 +229,7 @@ impl Round<'_> {
         renewal_s
     }
 
-    /// The window that the authority suggests, and how long that counts.
+    /// The window that the authority suggests, and how long that is valid.
     fn suggestion(&mut self, pair: &Pair) -> (Option<(i64, i64)>, Duration) {
         let usual = Duration::from_secs(6 * 3600);
         let Some(certificate) = pair.certificate() else { return (None, usual) };
@@ -250,7 +250,7 @@ impl Round<'_> {
         Box::new(Https { roots: self.authority.roots.clone(), retry_after, issuer })
     }
 
-    /// The account that is kept, if there is one.
+    /// The stored account, if there is one.
     fn known_account(&mut self) -> Result<Option<&Account>, OrderFailure> {
         if self.account.is_none() {
             let path = self.authority.storage.account();
@@ -264,7 +264,7 @@ impl Round<'_> {
         Ok(self.account.as_ref())
     }
 
-    /// The account, which is opened if there is none. Only with the lock.
+    /// The account, which is opened if there is none. The lock must be held.
     fn account(&mut self, _: &Lock) -> Result<Account, OrderFailure> {
         if let Some(account) = self.known_account()? {
             return Ok(account.clone());
@@ -290,7 +290,7 @@ impl Round<'_> {
         Ok(account)
     }
 
-    /// Tells the authority of a contact that has changed.
+    /// Updates the contact at the authority if it has changed.
     fn keep_contact(&self, account: &Account) -> Result<(), OrderFailure> {
         let path = self.authority.storage.account();
         let text = storage::read(&path).map_err(|error| OrderFailure::storage(&path, &error))?;
@@ -310,7 +310,7 @@ impl Round<'_> {
         storage::write(&path, &text).map_err(|error| OrderFailure::storage(&path, &error))
     }
 
-    /// Orders a certificate, and puts it in its place.
+    /// Orders a certificate, and installs it.
     fn attempt(
         &mut self,
         wanted: &WantedCertificate,
@@ -318,17 +318,18 @@ impl Round<'_> {
         lock: Lock,
         tell: &mut dyn FnMut(CertificateEvent<'_>),
     ) -> Duration {
-        // the other way, if the authority has looked in vain
+        // after a failed validation, the next attempt uses the next kind of challenge
         let mut kinds = self.authority.kinds.clone();
         let places = kinds.len().max(1);
         kinds.rotate_left(found.failed.unproven as usize % places);
         let mut got = self.certificate(wanted, &found, &lock, &kinds);
         if matches!(&got, Err(OrderFailure { why: Why::AccountUnknown, .. })) {
-            // the authority has forgotten it, and with it its orders: another one is opened (RFC 8555 §7.3.1)
+            // the authority no longer knows the account, nor its orders: a new one is opened (RFC 8555
+            // §7.3.1)
             self.account = None;
             let of_old =
                 [self.authority.storage.account(), self.authority.storage.order(&wanted.names)];
-            // what cannot be removed is written over
+            // a file that cannot be removed will be overwritten
             of_old.iter().for_each(|path| drop(storage::remove(path)));
             got = self.certificate(wanted, &found, &lock, &kinds);
         }
@@ -343,14 +344,15 @@ impl Round<'_> {
         match got {
             Ok(not_after_s) => {
                 tell(CertificateEvent::Issued { site: &wanted.site, not_after_s });
-                // what the authority suggests for it is asked next
+                // returns soon, because the next round asks what the authority suggests for the new
+                // certificate
                 BUSY
             }
             Err(failure) => self.fail(wanted, failure, Some(&lock), &found.failed, tell),
         }
     }
 
-    /// Gets a certificate, or goes on with the order for it, and writes it: until when it holds.
+    /// Gets a certificate, or continues its order, and installs it. Returns the expiry.
     fn certificate(
         &mut self,
         wanted: &WantedCertificate,
@@ -376,7 +378,8 @@ impl Round<'_> {
         let file = self.file(wanted);
         let written = storage::write(&file, text.as_bytes());
         written.map_err(|error| OrderFailure::storage(&file, &error))?;
-        // a process may end at any time: only now nothing of it is needed any more
+        // the process may end at any time, so the order's file is removed only after the certificate is
+        // written
         let storage = &self.authority.storage;
         for done in [storage.order(&wanted.names), storage.failed(&wanted.names)] {
             storage::remove(&done).map_err(|error| OrderFailure::storage(&done, &error))?;
@@ -384,8 +387,8 @@ impl Round<'_> {
         Ok(Pair::read(text.as_bytes(), text.as_bytes()).map_or(0, |pair| pair.not_after_s))
     }
 
-    /// An attempt has failed: it is noted, so that a server that is started again and again does not ask
-    /// more often, and told.
+    /// Handles a failed attempt: stores it, so that a server that is restarted again and again does not try
+    /// more often, and reports it.
     fn fail(
         &mut self,
         wanted: &WantedCertificate,
@@ -405,7 +408,7 @@ impl Round<'_> {
             let reason = failure.reason.clone();
             let unproven = before.unproven.saturating_add((failure.why == Why::Unproven).into());
             let failed = Backoff { times, unproven, until_s, is_limited, reason };
-            // without it a restart forgets, which is told in another place
+            // if this fails, a restart forgets the failure; the error of the file is reported elsewhere
             let _ = self.write(self.authority.storage.failed(&wanted.names), &failed);
         }
         tell(CertificateEvent::Failed { site: &wanted.site, failure: &failure, again });
@@ -414,7 +417,7 @@ impl Round<'_> {
 }
 
 impl Installed {
-    /// Whether another server has changed the certificate since, or has failed.
+    /// Whether another server has changed the certificate, or failed, in the meantime.
     fn is_other(&self, before: &Installed) -> bool {
         let end_s = |found: &Installed| found.pair.as_ref().map(|pair| pair.not_after_s);
         end_s(self) != end_s(before) || self.failed.times != before.failed.times

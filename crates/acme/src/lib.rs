@@ -1,26 +1,26 @@
-//! Certificates from an authority that speaks ACME (RFC 8555): how an account is opened, a certificate
-//! ordered and kept, when it is replaced, and how long is waited after a failure.
+//! Certificates from an authority that speaks ACME (RFC 8555): how an account is opened, how a certificate is
+//! ordered and stored, when it is replaced, and how long the server waits after a failure.
 //!
-//! No request passes through here. A thread of the server calls [`CertificateKeeper::round`], which does what is due
-//! and says when to call again; what comes of it are files, which the server takes over as it does any
-//! certificate that changes. While an authority looks whether a name is ours, [`ChallengeAnswers`] has what
-//! requests (http-01) and handshakes (tls-alpn-01, RFC 8737) answer it with; records of the name service (dns-01)
-//! are made by a [`RecordHook`].
+//! No request passes through this crate. A thread of the server calls [`CertificateKeeper::round`], which
+//! does the work that is due and returns when to call again. The results are files, which the server loads
+//! like any certificate that changes. While an authority validates a name, [`ChallengeAnswers`] has the
+//! answers for requests (http-01) and handshakes (tls-alpn-01, RFC 8737); DNS records (dns-01) are made by a
+//! [`RecordHook`].
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`keeper`] | what is due: certificates that are missing, that lack a host, that are to be replaced |
-//! | [`answers`] | what an authority is answered that looks whether a name is ours |
-//! | [`records`] | records of the name service, and how it is certain that none is left |
+//! | [`keeper`] | the work that is due: certificates that are missing, lack a host, or must be replaced |
+//! | [`answers`] | the answers to challenges, by which an authority validates a name |
+//! | [`records`] | DNS records for challenges, and how none is left behind |
 //! | [`storage`] | the files, which several servers may share |
-//! | [`schedule`] | when a certificate is replaced (RFC 9773), and when is tried again |
+//! | [`schedule`] | when a certificate is replaced (RFC 9773), and when a failed one is tried again |
 //! | `order` | one order, from its beginning or from where a crash has left it |
-//! | [`wanted`] | what is wanted, of which authority |
-//! | `order_failure`, `problems` | why an order has failed; what the authority says of it |
-//! | `https` | how the authority is asked: one request, one connection |
+//! | [`wanted`] | the certificates to get, and their authority |
+//! | `order_failure`, `problems` | why an order has failed, and the authority's words for it |
+//! | `https` | requests to the authority: one request, one connection |
 //!
-//! It deliberately starts no thread and no program, and has no part of the protocol's messages and signatures, which
-//! are those of `instant-acme`.
+//! The crate deliberately starts no thread and no program. The messages and signatures of the protocol come
+//! from `instant-acme`.
 //!
 //! ```
 //! use forebay_acme::{Names, Storage};

@@ -1,4 +1,4 @@
-//! One order: from its beginning, or from where a crash has left it, to a certificate.
+//! One order: from its beginning, or from where a crash has interrupted it, to a certificate.
 
 use crate::answers::{ChallengeAnswers, ChallengeKind};
 use crate::https::{HttpsError, IssuerName, RetryAfter, now};
@@ -16,54 +16,54 @@ use serde::{Deserialize, Serialize};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long an authority may take to look, and to make a certificate.
+/// The longest time that an authority may take to validate names, and to issue a certificate.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// Between two looks at an order.
+/// The first pause between two checks of an order.
 const FIRST_LOOK: Duration = Duration::from_millis(250);
 const LAST_LOOK: Duration = Duration::from_secs(5);
-/// The authority may ask for more, up to this.
+/// The longest pause that the authority can ask for.
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
 
-/// An order under way, as it is kept.
+/// An order under way, in its stored form.
 #[derive(Serialize, Deserialize)]
 struct StoredOrder {
     url: String,
     key: String,
 }
 
-/// What is ordered, and with what.
+/// The settings and the account of an order.
 pub(crate) struct OrderContext<'t> {
     pub(crate) account: &'t Account,
     pub(crate) storage: &'t Storage,
     pub(crate) names: &'t Names,
-    /// How the authority may look whether a name is ours, the preferred way first.
+    /// The kinds of challenges that may be used, the preferred one first.
     pub(crate) kinds: &'t [ChallengeKind],
     pub(crate) answers: &'t ChallengeAnswers,
-    /// Makes records of the name service, where there is something that does.
+    /// The function that makes DNS records, if there is one.
     pub(crate) hook: Option<RecordHook<'t>>,
-    /// How long is waited after they are made.
+    /// The wait after DNS records are made.
     pub(crate) record_wait: Duration,
-    /// The certificate that will be replaced.
+    /// The certificate that will be replaced, if there is one.
     pub(crate) before: Option<&'t Pair>,
     pub(crate) retry_after: &'t RetryAfter,
     pub(crate) issuer: &'t IssuerName,
 }
 
 impl OrderContext<'_> {
-    /// Gets a certificate: its chain and its key in PEM. What was begun before is gone on with. The order stays noted
-    /// until the certificate is in its place.
+    /// Gets a certificate: its chain and its key in PEM. An order that was begun before is continued. The
+    /// order stays stored until the certificate is installed.
     pub(crate) fn run(&self) -> Result<String, OrderFailure> {
-        // what was said before was about something else
+        // an earlier `Retry-After` was about something else
         self.retry_after.take();
         let shown = ShownProof { answers: self.answers, names: self.names };
         let result = self.order();
         drop(shown);
-        // what cannot be removed now stays noted, and is no reason to have no certificate
+        // records that cannot be removed now stay noted; that is no reason to have no certificate
         let _ = records::clean_up(&self.storage.records(self.names), self.hook);
         let file = self.storage.order(self.names);
         match &result {
-            // the next attempt may go on with it
+            // the next attempt may continue the order
             Ok(_)
             | Err(OrderFailure {
                 why: Why::Unreachable | Why::StaleNonce | Why::Storage | Why::Hook,
@@ -75,6 +75,7 @@ impl OrderContext<'_> {
     }
 
     fn order(&self) -> Result<String, OrderFailure> {
+        // an order from before may be in any state, so each step is taken only where it is due
         let (mut order, key) = match self.kept()? {
             Some(kept) => kept,
             None => self.begin()?,
@@ -102,7 +103,7 @@ impl OrderContext<'_> {
         Ok(both)
     }
 
-    /// The order that was under way when the server ended, if it can be gone on with.
+    /// The order that was under way when the server ended, if it can be continued.
     fn kept(&self) -> Result<Option<(Order, String)>, OrderFailure> {
         let file = self.storage.order(self.names);
         let read = storage::read(&file).map_err(|error| OrderFailure::storage(&file, &error))?;
@@ -120,13 +121,13 @@ impl OrderContext<'_> {
                 failure if matches!(failure.why, Why::Unreachable | Why::StaleNonce) => {
                     Err(failure)
                 }
-                // it knows nothing of it any more
+                // the authority no longer knows the order
                 _ => Ok(None),
             },
         }
     }
 
-    /// A new order. It is kept before anything is done for it.
+    /// A new order. It is stored before anything else is done for it.
     fn begin(&self) -> Result<(Order, String), OrderFailure> {
         let identifiers: Vec<Identifier> =
             self.names.all().iter().map(|host| Identifier::Dns(host.clone())).collect();
@@ -135,7 +136,8 @@ impl OrderContext<'_> {
         let plain = || now(self.account.new_order(&NewOrder::new(&identifiers)));
         let order = match replaces {
             None => plain(),
-            // an authority that does not want to hear of it, or has heard it, is not told
+            // if the authority does not accept the replaced certificate, or has one replaced already, it is
+            // left out
             Some(before) => {
                 let order = NewOrder::new(&identifiers).replaces(before);
                 match now(self.account.new_order(&order)) {
@@ -154,7 +156,7 @@ impl OrderContext<'_> {
         Ok((order, kept.key))
     }
 
-    /// Has the authority look whether the names are ours.
+    /// Has the authority validate the names.
     fn prove(&self, order: &mut Order) -> Result<(), OrderFailure> {
         let mut wanted = Vec::new();
         let mut authorizations = order.authorizations();
@@ -163,7 +165,7 @@ impl OrderContext<'_> {
             match authorization.status {
                 AuthorizationStatus::Pending => {}
                 AuthorizationStatus::Valid => continue,
-                // the order is told to be invalid, and why
+                // the order will become invalid, and say why
                 _ => return Ok(()),
             }
             let identifier = authorization.identifier();
@@ -199,7 +201,7 @@ impl OrderContext<'_> {
             now(challenge.set_ready()).map_err(|error| {
                 let failure = self.failed(&error);
                 match (kind, failure.why) {
-                    // it has looked already
+                    // the authority validates it at once
                     (ChallengeKind::Persist, Why::Unproven) => OrderFailure {
                         reason: self.unproven(&host, &failure.reason, true),
                         ..failure
@@ -211,8 +213,8 @@ impl OrderContext<'_> {
         self.prove_by_records(order, wanted)
     }
 
-    /// Has the authority look at records of the name service, for the challenges at these addresses. A wildcard and the
-    /// name above it have two records of one name, so all are made before it looks at the first.
+    /// Has the authority look up DNS records for the challenges at these URLs. A wildcard and the name above
+    /// it have two records of one name, so all records are made before the first lookup.
     fn prove_by_records(
         &self,
         order: &mut Order,
@@ -246,7 +248,7 @@ impl OrderContext<'_> {
         now(order.finalize_csr(request.der())).map_err(|error| self.failed(&error))
     }
 
-    /// Until the order has become what `is_over` says.
+    /// Waits until `is_over` holds for the order's status.
     fn wait(
         &self,
         order: &mut Order,
@@ -269,7 +271,7 @@ impl OrderContext<'_> {
         Ok(())
     }
 
-    /// Why an order is invalid.
+    /// The reason why an order is invalid.
     fn reason(&self, order: &mut Order) -> OrderFailure {
         let problem = order.state().error.clone();
         let mut authorizations = order.authorizations();
@@ -293,7 +295,7 @@ impl OrderContext<'_> {
         }
     }
 
-    /// That the authority has looked in vain, and where it looked for a record that stays, which one.
+    /// The message that validation has failed; where a permanent record is used, with that record.
     fn unproven(&self, host: &str, why: &str, is_persistent: bool) -> String {
         let record = match is_persistent {
             true => format!("; this record must stand: {}", self.persistent(host)),
@@ -302,7 +304,7 @@ impl OrderContext<'_> {
         format!("the authority could not see that {host} is ours: {why}{record}")
     }
 
-    /// The record that the operator is to make for a host, with or without a star.
+    /// The permanent record that the operator must make for a host, with or without its wildcard.
     fn persistent(&self, host: &str) -> String {
         let host = host.strip_prefix("*.").unwrap_or(host);
         let star = format!("*.{host}");
@@ -311,7 +313,7 @@ impl OrderContext<'_> {
         records::persistent(host, issuer.as_deref(), self.account.id(), has_wildcard)
     }
 
-    /// What was got is what was asked for.
+    /// Checks that the certificate is the one that was ordered.
     fn check(&self, text: &str) -> Result<(), OrderFailure> {
         let wrong = |words: String| OrderFailure::new(Why::Refused, words);
         let pair = Pair::read(text.as_bytes(), text.as_bytes());
@@ -322,13 +324,13 @@ impl OrderContext<'_> {
         }
     }
 
-    /// What the library says, and when the authority wants to be asked again.
+    /// The failure for an error of the library, with the authority's `Retry-After`.
     fn failed(&self, error: &Error) -> OrderFailure {
         OrderFailure { after: self.retry_after.take(), ..OrderFailure::of(error) }
     }
 }
 
-/// What is shown in handshakes, until the attempt is over.
+/// The certificates for tls-alpn-01, which are removed when the attempt is over.
 struct ShownProof<'t> {
     answers: &'t ChallengeAnswers,
     names: &'t Names,
@@ -340,7 +342,8 @@ impl Drop for ShownProof<'_> {
     }
 }
 
-/// The authority has no word for which certificate is replaced, or has heard it of another order.
+/// Whether the authority does not know the field for the replaced certificate, or has seen it in another
+/// order.
 fn must_not_replace(error: &Error) -> bool {
     match error {
         Error::Unsupported(_) => true,
@@ -352,7 +355,7 @@ fn must_not_replace(error: &Error) -> bool {
     }
 }
 
-/// The certificate that shows that a name is ours (RFC 8737 §3), and its key, in DER.
+/// The certificate for tls-alpn-01 (RFC 8737 §3), and its key, in DER.
 fn proof(host: &str, digest: &[u8]) -> Result<(Vec<u8>, Vec<u8>), OrderFailure> {
     let key = KeyPair::generate().map_err(|error| unmade(&error))?;
     let mut params = CertificateParams::new([host.to_owned()]).map_err(|error| unmade(&error))?;

@@ -5,35 +5,35 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// What came of an attempt that has failed.
+/// A failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderFailure {
-    /// Whose doing it is.
+    /// The kind of failure, which says who is at fault.
     pub why: Why,
-    /// What is wrong, in words.
+    /// A description of what is wrong.
     pub reason: String,
-    /// When the authority wants to be asked again, if it has said so.
+    /// The authority's `Retry-After`, if it gave one.
     pub after: Option<Duration>,
 }
 
-/// Why there is no certificate.
+/// The kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The authority cannot be reached, or is out of order.
+    /// The authority cannot be reached, or does not work.
     Unreachable,
-    /// It does not know the nonce any more that it has given, time after time (RFC 8555 §6.5).
+    /// The authority rejected nonces that it had issued, several times (RFC 8555 §6.5).
     StaleNonce,
-    /// It was asked too much.
+    /// The authority has limited the rate of requests.
     RateLimited,
-    /// It could not see that a name is ours.
+    /// The authority could not validate a name.
     Unproven,
-    /// It does not want to.
+    /// The authority refused the order.
     Refused,
-    /// It does not know the account any more.
+    /// The authority does not know the account any more.
     AccountUnknown,
-    /// The command that makes records of the name service has failed.
+    /// The command that makes DNS records has failed.
     Hook,
-    /// Files cannot be read or written.
+    /// A file cannot be read or written.
     Storage,
 }
 
@@ -42,7 +42,7 @@ impl OrderFailure {
         OrderFailure { why, reason: reason.into(), after: None }
     }
 
-    /// A file is in the way.
+    /// The failure of reading or writing a file.
     pub(crate) fn storage(path: &Path, error: &io::Error) -> OrderFailure {
         OrderFailure::new(Why::Storage, format!("cannot use {}: {error}", path.display()))
     }

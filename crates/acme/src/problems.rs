@@ -1,11 +1,11 @@
-//! What an authority says of an attempt that has failed, in words.
+//! Converts the authority's errors into failures with a description.
 
 use crate::https::HttpsError;
 use crate::order_failure::{OrderFailure, Why};
 use instant_acme::{Error, Problem};
 
 impl OrderFailure {
-    /// What the library says.
+    /// The failure for an error of the library.
     pub(crate) fn of(error: &Error) -> OrderFailure {
         match error {
             Error::Api(problem) => OrderFailure::new(why(problem), words(problem)),
@@ -21,7 +21,7 @@ impl OrderFailure {
     }
 }
 
-/// The last part of the type of a problem (RFC 8555 §6.7).
+/// The last part of a problem's type (RFC 8555 §6.7).
 pub(crate) fn kind(problem: &Problem) -> &str {
     let name = problem.r#type.as_deref().unwrap_or("");
     name.strip_prefix("urn:ietf:params:acme:error:").unwrap_or(name)
@@ -39,7 +39,7 @@ fn why(problem: &Problem) -> Why {
     }
 }
 
-/// What a problem is about. Line breaks of others do not belong into a log.
+/// The description of a problem. Line breaks are removed, because the text goes to the log.
 pub(crate) fn words(problem: &Problem) -> String {
     let detail = problem.detail.as_deref().unwrap_or("no reason is given");
     let mut words = format!("{detail} ({})", kind(problem));

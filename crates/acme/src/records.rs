@@ -1,25 +1,24 @@
-//! Records of the name service by which an authority sees that a name is ours (dns-01, RFC 8555 §8.4): what they
-//! are, and how it is certain that none is left.
+//! DNS records by which an authority validates a name (dns-01, RFC 8555 §8.4), and how none is left behind.
 //!
-//! A record is noted in a file before it is made, and stays noted until it is removed. So what a crash has left is
-//! found by whichever server looks next.
+//! A record is noted in a file before it is made, and stays noted until it is removed. So the next server
+//! that looks finds what a crash has left.
 
 use crate::order_failure::{OrderFailure, Why};
 use crate::storage::{self, Names, Storage};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// What is to be done with a record.
+/// What the hook must do with a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordAction {
-    /// It is to be there, beside others of its name.
+    /// Make the record, beside others of the same name.
     Present,
-    /// It is to be there no more, whether it is there or not.
+    /// Remove the record, if it is there.
     CleanUp,
 }
 
 impl RecordAction {
-    /// As commands are told.
+    /// The word for commands.
     pub fn word(self) -> &'static str {
         match self {
             RecordAction::Present => "present",
@@ -28,18 +27,18 @@ impl RecordAction {
     }
 }
 
-/// A record of type TXT.
+/// A DNS record of type TXT.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChallengeRecord {
-    /// The host that is to be shown to be ours, without a star.
+    /// The host that is validated, without a star.
     pub host: String,
     /// The name of the record.
     pub name: String,
-    /// What it says.
+    /// The value of the record.
     pub value: String,
-    /// The token that this is made of.
+    /// The token from which the value is made.
     pub token: String,
-    /// The account that the certificate is for.
+    /// The account that orders the certificate.
     pub account: String,
 }
 
@@ -55,8 +54,8 @@ impl ChallengeRecord {
     }
 }
 
-/// The record by which the operator lets an account have certificates for a host, and with `has_wildcard` for its
-/// wildcard (draft-ietf-acme-dns-persist-01 §3), as a zone file has it.
+/// The record, as in a zone file, by which the operator allows an account to have certificates for a host,
+/// and with `has_wildcard` for its wildcard (draft-ietf-acme-dns-persist-01 §3).
 pub(crate) fn persistent(
     host: &str,
     issuer: Option<&str>,
@@ -68,10 +67,11 @@ pub(crate) fn persistent(
     format!("_validation-persist.{host}. TXT \"{issuer}; accounturi={account}{policy}\"")
 }
 
-/// Makes or removes a record, and says why it could not. It is asked again for what it has done already.
+/// A function that makes or removes a record; the error says why it could not. It may be called again for
+/// what it has done already.
 pub type RecordHook<'h> = &'h dyn Fn(RecordAction, &ChallengeRecord) -> Result<(), String>;
 
-/// Notes these records, and has them made.
+/// Notes these records, and makes them.
 pub(crate) fn present(
     storage: &Storage,
     names: &Names,
@@ -83,7 +83,7 @@ pub(crate) fn present(
         return Err(OrderFailure::new(Why::Hook, words));
     };
     let file = storage.records(names);
-    // those that could not be removed are still to be
+    // records that could not be removed earlier stay noted
     let mut all = read(&file)?;
     all.retain(|left| !records.contains(left));
     all.extend_from_slice(records);
@@ -97,8 +97,8 @@ pub(crate) fn present(
     Ok(())
 }
 
-/// Has the records removed that are noted in this file, and then the file. Says whether none is left. Only with the
-/// lock.
+/// Removes the records that are noted in this file, and then the file. Returns whether none is left. The lock
+/// must be held.
 pub(crate) fn clean_up(file: &Path, hook: Option<RecordHook<'_>>) -> Result<bool, OrderFailure> {
     if !file.exists() {
         return Ok(true);
@@ -123,7 +123,7 @@ pub(crate) fn noted(storage: &Storage) -> Vec<PathBuf> {
     storage.with_ending(storage::RECORDS)
 }
 
-/// The records that are noted. Nothing can be done about what cannot be read.
+/// The noted records. A file that cannot be parsed counts as having none.
 fn read(file: &Path) -> Result<Vec<ChallengeRecord>, OrderFailure> {
     let noted = storage::read(file).map_err(|error| OrderFailure::storage(file, &error))?;
     Ok(noted.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default())
@@ -183,7 +183,7 @@ mod tests {
         assert!(!clean_up(file, Some(&hook)).unwrap());
         assert_eq!(read(file).unwrap(), [record("one")]);
         fails.borrow_mut().remove(0);
-        // what is left is not forgotten for what comes
+        // a record that is left stays noted when new ones are
         present(&storage, &names, &records[1..], Some(&hook)).unwrap();
         assert_eq!(read(file).unwrap(), records);
         fails.borrow_mut().clear();

@@ -1,60 +1,60 @@
-//! When a certificate is replaced, and when is tried again after a failure. All times are seconds since
-//! 1970.
+//! When a certificate is replaced, and when a failed one is tried again. All times are seconds since 1970.
 
 use std::ops::Range;
 use std::time::Duration;
 
-/// How long is waited after the first failure. Authorities allow five failures in an hour for a name; so
-/// long, doubled each time, makes no more.
+/// The wait after the first failure. Authorities allow five failures per hour for a name; with this wait,
+/// doubled each time, there are no more.
 const FIRST_PAUSE_S: u64 = 120;
 
-/// How long at most.
+/// The longest wait after a failure.
 const LONGEST_PAUSE_S: u64 = 12 * 3600;
 
-/// How long at least, if the authority has said that it was asked too much and not for how long.
+/// The shortest wait after the authority has limited the rate without saying for how long.
 const LIMITED_PAUSE_S: u64 = 3600;
 
-/// How often at most, and at least, is asked when a certificate is to be replaced.
+/// The shortest and the longest time between two requests for the authority's suggestion.
 const ASK_S: Range<u64> = 60..24 * 3600;
 
-/// When a certificate is good.
+/// The validity of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// From then on.
+    /// The beginning of the validity.
     pub not_before_s: i64,
-    /// Until then.
+    /// The end of the validity.
     pub not_after_s: i64,
 }
 
 impl Validity {
-    /// When it is replaced if the authority says nothing about that: with a third of its time left.
+    /// When the certificate is replaced if the authority suggests nothing: with a third of its time left.
     pub fn renewal_s(self) -> i64 {
         let lifetime_s = (self.not_after_s - self.not_before_s).max(0);
         self.not_after_s - lifetime_s / 3
     }
 }
 
-/// A moment in the window that the authority suggests (RFC 9773 §4.2), `at` from 0 to 1 within it. Not
-/// later than [`Validity::renewal_s`] if the window ends when the certificate is no longer good.
+/// The moment at the part `at`, 0 to 1, of the window that the authority suggests (RFC 9773 §4.2). If the
+/// certificate has expired by then, [`Validity::renewal_s`] instead.
 pub fn suggested_s(window_s: Range<i64>, at: f64, validity: Validity) -> i64 {
     let span_s = (window_s.end - window_s.start).max(0) as f64;
     let moment_s = window_s.start + (span_s * at.clamp(0.0, 1.0)) as i64;
     if moment_s < validity.not_after_s { moment_s } else { validity.renewal_s() }
 }
 
-/// How long the authority's word about that counts.
+/// How long the authority's suggestion is used.
 pub fn ask_again(said: Duration) -> Duration {
     Duration::from_secs(said.as_secs().clamp(ASK_S.start, ASK_S.end))
 }
 
-/// How long is waited after so many failures in a row, `jitter` being 0 to 1: up to a quarter more.
+/// The wait after this many failures in a row. `jitter`, 0 to 1, adds up to a quarter.
 pub fn pause(failures: u32, jitter: f64) -> Duration {
     let doubled = FIRST_PAUSE_S.checked_shl(failures.saturating_sub(1).min(32)).unwrap_or(u64::MAX);
     let pause_s = doubled.min(LONGEST_PAUSE_S) as f64;
     Duration::from_secs_f64(pause_s * (1.0 + jitter.clamp(0.0, 1.0) / 4.0))
 }
 
-/// The same if the authority was asked too much: as long as it has said, or an hour.
+/// The wait if the authority has limited the rate: as long as it has said, or an hour, but not less than
+/// [`pause`].
 pub fn limited_pause(failures: u32, jitter: f64, said: Option<Duration>) -> Duration {
     said.unwrap_or(Duration::from_secs(LIMITED_PAUSE_S)).max(pause(failures, jitter))
 }

@@ -1,15 +1,16 @@
-//! The files: one directory for each authority, which several servers may share.
+//! The files of certificates and orders: one directory for each authority, which several servers may share.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `account.json` | the account and its key |
-//! | `HOST-NUMBER.pem` | a chain of certificates and its key; the number stands for all hosts it is for |
+//! | `HOST-NUMBER.pem` | a chain of certificates and its key; the number stands for all its hosts |
 //! | `HOST-NUMBER.order` | an order under way and its key, so that a crash does not lose it |
-//! | `HOST-NUMBER.records` | records of the name service that were made for it and must be removed |
-//! | `HOST-NUMBER.failed` | how often that has failed, and until when nothing is tried |
-//! | `lock` | the process that has it orders; the kernel takes it away from a process that ends |
+//! | `HOST-NUMBER.records` | DNS records that were made for it and must be removed |
+//! | `HOST-NUMBER.failed` | how often it has failed, and until when nothing is tried |
+//! | `lock` | only the process that holds the lock orders; the kernel releases it when the process ends |
 //!
-//! Each is written beside its place and put there by a rename: it is there as a whole, or as it was.
+//! Each file is written under another name and renamed into place, so it is always whole: the new one or the
+//! old one.
 
 use forebay_sys::file::try_lock;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -23,42 +24,42 @@ use std::time::SystemTime;
 pub struct Names(Vec<String>);
 
 impl Names {
-    /// Of these hosts, of which there is one at least; in small letters.
+    /// The names of these hosts, at least one, in small letters.
     pub fn new<S: Into<String>>(hosts: impl IntoIterator<Item = S>) -> Names {
         Names(hosts.into_iter().map(|host| host.into().to_ascii_lowercase()).collect())
     }
 
-    /// All of them.
+    /// All names.
     pub fn all(&self) -> &[String] {
         &self.0
     }
 
-    /// What its files are called: the same for the same hosts in another order.
+    /// The stem of the file names: the same for the same hosts in another order.
     fn stem(&self) -> String {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         format!("{}-{:08x}", self.first(), crc32fast::hash(sorted.join("\n").as_bytes()))
     }
 
-    /// The first host; a star is no good character for the name of a file.
+    /// The first host, with another character for the star, which is awkward in file names.
     fn first(&self) -> String {
         self.0.first().map_or(String::new(), |host| host.replace('*', "_"))
     }
 }
 
-/// The ending of files with records of the name service.
+/// The extension of files with DNS records.
 pub(crate) const RECORDS: &str = ".records";
 
 /// The directory of one authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storage(PathBuf);
 
-/// While it is there, no other server orders.
+/// The lock: while it is held, no other server orders.
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "it is closed when it is dropped")] File);
 
 impl Storage {
-    /// Below `base`, for the authority with this directory.
+    /// The directory below `base` for the authority with this URL.
     pub fn new(base: &Path, url: &str) -> Storage {
         let name = url.split_once("://").map_or(url, |(_, name)| name);
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
@@ -66,7 +67,7 @@ impl Storage {
         Storage(base.join(name.trim_matches(['-', '.'])))
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn directory(&self) -> &Path {
         &self.0
     }
@@ -76,8 +77,8 @@ impl Storage {
         self.0.join(names.stem() + ".pem")
     }
 
-    /// Files of certificates that were for the same first host and other ones besides, the newest first:
-    /// until there is the one that is wanted, one of these is better than none.
+    /// Files of certificates for the same first host and other hosts besides, the newest first: until the
+    /// wanted certificate is there, one of these is better than none.
     pub fn others(&self, names: &Names) -> Vec<PathBuf> {
         let is_one = |name: &str| {
             let number = name.strip_prefix(&names.first()).and_then(|rest| rest.strip_prefix('-'));
@@ -106,7 +107,7 @@ impl Storage {
         self.0.join(names.stem() + RECORDS)
     }
 
-    /// The files with this ending.
+    /// The files with this extension.
     pub(crate) fn with_ending(&self, ending: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.0).into_iter().flatten().filter_map(Result::ok);
         let paths = entries.map(|entry| entry.path());
@@ -121,18 +122,18 @@ impl Storage {
         self.0.join(names.stem() + ".failed")
     }
 
-    /// Makes it, for its user alone, if it is not there.
+    /// Makes the directory, accessible to its user alone, if it does not exist.
     ///
     /// # Errors
-    /// What is in the way.
+    /// The error of the file system.
     pub fn make(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)
     }
 
-    /// Locks it; `None` if another process has.
+    /// Locks the directory; `None` if another process holds the lock.
     ///
     /// # Errors
-    /// What is in the way.
+    /// The error of the file system.
     pub(crate) fn lock(&self) -> io::Result<Option<Lock>> {
         let path = self.0.join("lock");
         let mut options = OpenOptions::new();
@@ -142,10 +143,10 @@ impl Storage {
     }
 }
 
-/// Neither a FIFO nor a device that somebody has put there keeps who opens it waiting (`O_NONBLOCK`).
+/// `O_NONBLOCK`, so that opening a FIFO or a device in the place of a file does not block.
 const NO_WAIT: i32 = 0o4000;
 
-/// What a file holds; `None` if there is none.
+/// The content of a file; `None` if there is none.
 pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let read = || {
         let mut file = OpenOptions::new().read(true).custom_flags(NO_WAIT).open(path)?;
@@ -163,23 +164,23 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Puts a file in its place as a whole, for its user alone. Only a process that has the
-/// [lock](Storage::lock) does.
+/// Writes a file atomically, readable by its user alone. Only the process with the [lock](Storage::lock) may
+/// do so.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
-    // one that was left by a crash has no reader
+    // a new file that a crash has left is not used by any process
     remove(new.as_ref())?;
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(bytes).and_then(|()| file.sync_all())?;
     fs::rename(&new, path)?;
-    // the rename has happened; whether the disk knows of it can only be tried
+    // the rename has happened; a failed sync of the directory cannot be helped
     let _ = path.parent().map(File::open).and_then(Result::ok).map(|parent| parent.sync_all());
     Ok(())
 }
 
-/// Removes a file, if it is there.
+/// Removes a file, if it exists.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -224,7 +225,7 @@ mod tests {
         let (base, storage) = storage("write");
         let path = storage.account();
         assert_eq!(read(&path).unwrap(), None);
-        // what a crash has left
+        // the rest of a crash
         fs::write(path.with_extension("json.new"), "half of something longer").unwrap();
         write(&path, b"whole").unwrap();
         assert_eq!(read(&path).unwrap().unwrap(), b"whole");

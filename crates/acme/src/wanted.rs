@@ -1,4 +1,4 @@
-//! What is wanted, of which authority, and what has come of it.
+//! The certificates to get, their authority, and the results.
 
 use crate::answers::ChallengeKind;
 use crate::order_failure::OrderFailure;
@@ -6,22 +6,22 @@ use crate::storage::{Names, Storage};
 use forebay_tls::Roots;
 use std::time::Duration;
 
-/// Which authority makes certificates, on what terms, and where they are kept.
+/// The settings of an authority: its URL, the account, and where certificates are stored.
 #[derive(Clone, Debug)]
 pub struct AuthoritySettings {
-    /// Where its directory is, with https.
+    /// The https URL of its directory.
     pub directory: String,
-    /// How it reaches the operator: `mailto:` and such.
+    /// The contacts of the operator: `mailto:` and others.
     pub contact: Vec<String>,
-    /// Where everything is kept.
+    /// The storage of certificates and orders.
     pub storage: Storage,
-    /// Which authorities to trust when it is asked.
+    /// The certificate authorities that are trusted in connections to it.
     pub roots: Roots,
-    /// How it may look, the preferred way first.
+    /// The kinds of challenges that may be used, the preferred one first.
     pub kinds: Vec<ChallengeKind>,
-    /// How long is waited after records of the name service are made, before it looks.
+    /// The wait between making DNS records and their validation.
     pub record_wait: Duration,
-    /// There is a command that makes them.
+    /// Whether a command that makes DNS records is configured.
     pub has_hook: bool,
 }
 
@@ -30,27 +30,27 @@ pub struct AuthoritySettings {
 pub struct WantedCertificate {
     /// The name of the site that wants it.
     pub site: String,
-    /// What it is for.
+    /// The hosts of the certificate.
     pub names: Names,
 }
 
-/// What has happened.
+/// The result of an attempt.
 #[derive(Debug)]
 pub enum CertificateEvent<'e> {
-    /// There is a new certificate.
+    /// A new certificate was installed.
     Issued {
-        /// The site it is for.
+        /// The site that wanted the certificate.
         site: &'e str,
         /// When it expires, in seconds since 1970.
         not_after_s: i64,
     },
     /// An attempt has failed.
     Failed {
-        /// The site it was for.
+        /// The site that wanted the certificate.
         site: &'e str,
-        /// Why.
+        /// The failure.
         failure: &'e OrderFailure,
-        /// After how long is tried again.
+        /// The time until the next attempt.
         again: Duration,
     },
 }

@@ -1,4 +1,4 @@
-//! Prints what agents make of floods in virtual time: the tables of ADR 0013.
+//! Prints what agents do in floods, in virtual time: the tables of ADR 0013.
 //!
 //! `cargo run --release -p forebay-control --example agent [rates]`
 
@@ -6,7 +6,7 @@ use forebay_control::agent::simulation::{AgentSimulation, Machine, Outcome, Rate
 use forebay_control::agent::{Agent, AgentClass, Feedback, FeedbackSettings};
 
 const MS: u64 = 1_000_000;
-/// What a refusal takes: the CPU time of a hit of 1 KB.
+/// The time of a refusal: the CPU time of a hit of 1 KB.
 const REFUSAL_NS: u64 = 5_000;
 const SEEDS: u64 = 3;
 
@@ -21,8 +21,8 @@ fn class(name: &str, share: f64, target_ms: u64) -> AgentClass {
     AgentClass { name: name.to_owned(), share, target_ns: target_ms * MS }
 }
 
-/// Goodput as a part of the cores' time, mean and 99th percentile of the waits in ms, in ten seconds
-/// after the first two, as means over seeds.
+/// Goodput as a part of the cores' time, and mean and 99th percentile of the waits in ms, over ten
+/// seconds after the first two, as means over seeds.
 fn flood<A: Agent>(cores: u32, cpu_us: u64, times: f64, make: impl Fn() -> A) -> (f64, f64, f64) {
     let mut sums = (0.0, 0.0, 0.0);
     for seed in 0..SEEDS {
@@ -82,7 +82,7 @@ fn table() {
     }
 }
 
-/// Which constants serve the law of rates best.
+/// Finds the constants that suit rates best.
 fn rates() {
     for growth in [0.001, 0.002, 0.005, 0.01, 0.02, 0.05] {
         for cut in [0.005, 0.02, 0.05, 0.1, 0.3] {

@@ -1,12 +1,13 @@
-//! Learnt limits beside the best fixed ones, in virtual time: `cargo run -p forebay-control --example concurrency 4 1000`
-//! with so many seeds, from that one. Constants were chosen by seeds from 1000; others judge them.
+//! Compares learned limits with the best fixed ones, in virtual time. `cargo run -p forebay-control --example
+//! concurrency 4 1000` uses 4 seeds from 1000 on. Constants were chosen with seeds from 1000; they are judged
+//! with others.
 
 use forebay_control::concurrency::UsefulConcurrency;
 use forebay_control::concurrency::simulation::{
     FixedLimit, ServiceTimes, Shortage, SimulatedApplication, SimulatedRun, Simulation,
 };
 
-/// Goodput that counts as the best.
+/// The part of the best goodput that counts as the best.
 const BEST: f64 = 0.985;
 
 fn main() {
@@ -66,12 +67,12 @@ fn row(name: &str, application: SimulatedApplication, seeds: std::ops::Range<u64
     );
 }
 
-/// A request of the high class for each twenty of all.
+/// The interval of high requests at which they are one in twenty of all.
 fn high_each_s(run: &SimulatedRun) -> f64 {
     20.0 / run.goodput
 }
 
-/// The least fixed limit that gives nearly as much as any.
+/// The least fixed limit that gives nearly the best goodput.
 fn best_fixed(application: SimulatedApplication) -> (u32, SimulatedRun) {
     let run = |limit: u32, each_s: f64| {
         let mut limit = FixedLimit(limit);

@@ -1,4 +1,4 @@
-//! What one push and one pop cost: run it under `valgrind --tool=callgrind` or `perf stat` and
+//! Measures one push and one pop: run it under `valgrind --tool=callgrind` or `perf stat` and
 //! divide by the count.
 //!
 //! `ranked_cost deque|single|clients|ranks COUNT DEPTH`: a plain deque; one rank and one client; one

@@ -1,36 +1,36 @@
-//! The agent: how much of each class is let in while more arrives than can be served.
+//! The agent: it decides how much of each class is let in while more arrives than can be served.
 //!
-//! Once per period (5 to 20 ms) the agent loop gives it an [`Observation`] and puts the
-//! [`AgentDecision`] it answers with in force. An agent has no thread, clock or counter of its own, so
-//! another one can take its place (voigt §3.5): it implements [`Agent`] and nothing else.
+//! Once per period (5 to 20 ms) the agent loop passes an [`Observation`] to the agent and puts the
+//! [`AgentDecision`] it returns in force. An agent has no thread, clock or counter of its own, so it can be
+//! replaced by another (voigt §3.5) that only implements [`Agent`].
 //!
-//! [`Feedback`] is the one that serves. It consists of
+//! [`Feedback`] is the agent that servers use. It consists of these modules:
 //!
 //! | module | what it decides |
 //! |---|---|
-//! | `feedback` | what is in force in all, by what the others say |
+//! | `feedback` | the whole decision, from what the other modules say |
 //! | [`windows`] | how many jobs of each class may be unfinished |
 //! | [`connections`] | how many connections per second each class may begin, on the highest level |
 //! | [`rules`] | how many requests per second rules admit that may be moved |
 //! | [`level`](crate::level) | how overloaded the server is, and why |
-//! | [`history`] | nothing; it keeps each decision with what followed |
-//! | [`simulation`] | nothing; agents are tried out there in virtual time |
+//! | [`history`] | nothing; it keeps each decision with its effects |
+//! | [`simulation`] | nothing; agents are tried out in it in virtual time |
 //!
 //! [`Rates`](simulation::Rates) is an agent that has rates only, for comparison.
 //!
 //! # What a limit means to the path of a request
 //!
-//! A request needs a worker if it cannot be answered at once: it becomes a job. Only jobs count here;
-//! a cache hit neither waits for a worker nor is it refused by an agent. For each class there are two
-//! shared numbers, `unfinished` and `most`:
+//! A request needs a worker if it cannot be answered at once: it becomes a job. Only jobs count here; a cache
+//! hit neither waits for a worker nor is refused by an agent. For each class there are two shared numbers,
+//! `unfinished` and `most`:
 //!
 //! ```text
 //! first job of a request:  if unfinished.fetch_add(1) >= most { unfinished.fetch_sub(1); refuse }
 //! its work has ended:      unfinished.fetch_sub(1)      (also when it never began)
 //! ```
 //!
-//! The work ends when the answer is ready, not when it was sent: a slow receiver takes no worker's
-//! time and must not keep others out.
+//! The work ends when the answer is ready, not when it has been sent: a slow client takes no worker's time
+//! and must not keep others out.
 //!
 //! # Example
 //!
@@ -62,74 +62,75 @@ pub use feedback::{Feedback, FeedbackSettings, FeedbackSettingsError};
 use crate::level::{Cause, Level};
 use rules::SeenRule;
 
-/// What an agent is to the loop that runs it.
+/// The interface between an agent and the loop that runs it.
 pub trait Agent {
-    /// Takes what was seen since the last call and says what holds until the next.
+    /// Takes the observation of the last period, and returns the decision for the next.
     fn tick(&mut self, seen: &Observation<'_>) -> &AgentDecision;
 }
 
-/// A class, as an agent knows it. Classes come in the order of their ranks, the first first.
+/// A class, as an agent knows it. Classes come in the order of their ranks, the highest first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentClass {
-    /// What an agent recognises it by when the classes change.
+    /// The name by which an agent recognises the class when the classes change.
     pub name: String,
-    /// The share of the workers' time that it gets while it has work: 0 to 1.
+    /// The share of the workers' time that the class gets while it has work: 0 to 1.
     pub share: f64,
-    /// How long its requests should wait for a worker at most, in nanoseconds.
+    /// The longest time that the class's requests should wait for a worker, in nanoseconds.
     pub target_ns: u64,
 }
 
-/// What was seen in a period.
+/// The measurements of a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Observation<'a> {
-    /// The end of the period on a clock that never goes back.
+    /// The end of the period, on a clock that never goes back.
     pub now_ns: u64,
-    /// Cores that the workers may use.
+    /// The number of cores that the workers may use.
     pub cores: u32,
-    /// Jobs that can be worked on at the same time.
+    /// The number of jobs that can be worked on at the same time.
     pub threads: u32,
-    /// The classes by rank.
+    /// The measurements of the classes, by rank.
     pub classes: &'a [Seen],
-    /// The rules whose rates may be moved, in the order in which the agent was told of them.
+    /// The measurements of the rules whose rates may be moved, in the order of [`FeedbackSettings::rules`].
     pub rules: &'a [SeenRule],
-    /// How late loops came to what had arrived: the longest time from the event that completed a head,
-    /// or a connection, to its verdict.
+    /// The lag of the loops: the longest time from the event that completed a head, or a connection, to its
+    /// verdict.
     pub lag_ns: u64,
     /// The share of the loops' processor time that refusals took: 0 to 1.
     pub refusing: f64,
-    /// The first class whose requests wait for an application for longer than its target, or were refused
-    /// there, if there is one.
+    /// The first class, if any, whose requests wait for an application for longer than its target, or were
+    /// refused there.
     pub applications: Option<u8>,
 }
 
-/// What was seen of a class in a period. All but `unfinished`, `running`, `delay_ns` and `queued_ns` are sums.
+/// The measurements of a class in a period. All but `unfinished`, `running`, `delay_ns` and `queued_ns` are
+/// sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Jobs that came.
+    /// Jobs that arrived.
     pub offered: u64,
-    /// Those of them that the agent's limits refused.
+    /// Arrived jobs that the agent's limits refused.
     pub refused: u64,
     /// Jobs that ended.
     pub finished: u64,
-    /// Processor time that those took.
+    /// Processor time of the jobs that ended.
     pub cpu_ns: u64,
-    /// Time in which those used a core or were blocked (a disk, a lock), but did not wait for a
-    /// core. At least `cpu_ns`.
+    /// Time for which the jobs that ended used a core or were blocked (by a disk, a lock), but did not wait
+    /// for a core. At least `cpu_ns`.
     pub busy_ns: u64,
-    /// Admitted and not ended at the end of the period: those that wait and those at work.
+    /// Jobs admitted and not ended at the end of the period, both waiting and running.
     pub unfinished: u32,
-    /// Those of them at work: begun and not ended. The others wait.
+    /// Jobs begun and not ended at the end of the period. The other unfinished ones wait.
     pub running: u32,
-    /// How long jobs waited: the mean over those that began in the period or, if that is more, how
-    /// long the one that waits longest has waited so far. Time for which jobs waited for a core after
-    /// they had begun belongs to it: the mean over those that ended in the period is added.
+    /// How long jobs waited: the mean over those that began in the period or, if that is more, how long the
+    /// longest-waiting one has waited so far. To this is added the mean time for which the jobs that ended in
+    /// the period waited for a core after they had begun.
     pub delay_ns: u64,
-    /// Connections that came.
+    /// Connections that arrived.
     pub connections: u64,
-    /// Those of them that the agent's limits refused.
+    /// Arrived connections that the agent's limits refused.
     pub connections_refused: u64,
-    /// How long connections wait in the accept queue that the kernel keeps for the class: at the pace at
-    /// which they are accepted, or since one was accepted last. 0 where it keeps none.
+    /// How long connections wait in the class's accept queue in the kernel: at the pace at which they are
+    /// accepted, or since one was last accepted. 0 where the class has no such queue.
     pub queued_ns: u64,
 }
 
@@ -150,39 +151,39 @@ impl Seen {
 }
 
 impl Observation<'_> {
-    /// What was seen of a class; nothing, if it is not among those observed.
+    /// The measurements of a class; zeros if it was not observed.
     fn class(&self, rank: usize) -> &Seen {
         self.classes.get(rank).unwrap_or(&Seen::NOTHING)
     }
 }
 
-/// What holds until the next period.
+/// The decision for the next period.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AgentDecision {
     /// How overloaded the server is.
     pub level: Level,
-    /// Why.
+    /// The reason for the level.
     pub cause: Cause,
     /// The limits of the classes, by rank.
     pub limits: Vec<Limits>,
-    /// What rules that may be moved admit per second.
+    /// How many requests the rules that may be moved admit per second.
     pub rates: Vec<f64>,
 }
 
-/// What holds for a class.
+/// The limits of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// How many jobs may be unfinished; at least 1. `None` is no limit.
+    /// The largest number of unfinished jobs, at least 1. `None` is no limit.
     pub most: Option<u32>,
-    /// How many may be admitted per second, as a token bucket. `None` is no limit.
+    /// The number of jobs admitted per second, as a token bucket. `None` is no limit.
     pub per_s: Option<f64>,
-    /// How many connections may begin per second, as a token bucket. `None` is no limit.
+    /// The number of connections admitted per second, as a token bucket. `None` is no limit.
     pub connections_per_s: Option<f64>,
-    /// What a refused client is told in `Retry-After`.
+    /// The `Retry-After` of refused requests, in seconds.
     pub retry_after_s: u32,
 }
 
-/// How much a value that is smoothed over so long moves.
+/// The weight of a new value in an average that is smoothed over `over_ns`, after `elapsed_ns`.
 fn part_of(elapsed_ns: f64, over_ns: f64) -> f64 {
     1.0 - (-elapsed_ns / over_ns).exp()
 }

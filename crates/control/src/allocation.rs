@@ -1,25 +1,25 @@
 //! Threads for the four phases of a pipeline, by feedback (keta §4.2).
 //!
-//! Once per period an engine hands a [`Sample`] of each phase to [`Controller::step`] and gets
-//! back how many threads each phase should have. It lowers before it raises, parks instead of
+//! Once per period an engine hands a [`Sample`] of each phase to [`Controller::step`] and gets back how many
+//! threads each phase should have. The engine lowers counts before it raises others, parks threads instead of
 //! ending threads, and keeps the [`AllocationDecision`] for its metrics.
 //!
-//! What holds for both laws:
+//! Rules for both laws:
 //!
-//! - The targets never add up to more than `M`, and no phase has none.
-//! - A phase grows only while tasks wait in its list, and to no more threads than it has tasks (and one
-//!   more where the engine keeps one from them).
-//! - No phase grows past what the cores can use: `cores · (1 + 3 · blocked / (1 − blocked))` threads,
-//!   where `blocked` is the share of their busy time in which its threads waited for something that is
-//!   not a core. `cores / (1 − blocked)` would keep the cores busy if the waits came in turns. They come
-//!   at random: with so many threads all of them wait at once a third of the time (`e⁻¹`), with three
-//!   for each of those a twentieth. One that only computes ends at `cores`, one that is blocked nine
-//!   tenths of its time at 28 times that. One that has more, because its work was of another kind
+//! - The targets never add up to more than `M`, and each phase has at least one thread.
+//! - A phase grows only while tasks wait in its list, and to no more threads than it has tasks (plus one
+//!   where the engine reserves one, see [`PhaseLoad::kept`]).
+//! - No phase grows past what the cores can use: `cores · (1 + 3 · blocked / (1 − blocked))` threads, where
+//!   `blocked` is the share of their busy time in which its threads waited for something other than a core.
+//!   `cores / (1 − blocked)` would keep the cores busy if the threads waited in turns. But they wait at
+//!   random: with that many threads, all of them wait at once a third of the time (`e⁻¹`), with three times
+//!   as many waiting threads a twentieth. A phase that only computes ends at `cores`, one that is blocked
+//!   nine tenths of its time at 28 times that. A phase that has more, because its work was of another kind
 //!   before, gives them back.
-//! - At low load every phase without waiting tasks returns to its initial count. One that has fewer gets
+//! - At low load every phase without waiting tasks returns to its initial count. A phase that has fewer gets
 //!   free threads only; threads move from phase to phase only where tasks wait.
-//! - A phase gives threads back after half a second in which fewer would have done, down to the most that
-//!   were needed in that time; after twice as long, up to 16 s, each time it soon needed them again.
+//! - A phase gives threads back after half a second in which fewer would have done, and keeps the most that
+//!   were needed in that time. Each time it soon needs them again, the half second is doubled, up to 16 s.
 //!
 //! The laws are tried out in `simulation.rs`.
 
@@ -35,68 +35,69 @@ pub use settings::{AllocationSettings, AllocationSettingsError, Law};
 
 use crate::utilisation::{MeasuredLoad, Monitor};
 
-/// How many phases there are.
+/// The number of phases.
 pub const PHASES: usize = 4;
 
-/// A phase of the pipeline, in the order a request passes them.
+/// A phase of the pipeline, in the order in which a request passes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Takes connections from the listener.
     Accept,
     /// Receives and parses heads.
     Receive,
-    /// Finds the answer.
+    /// Produces the answer.
     Process,
-    /// Sends it.
+    /// Sends the answer.
     Send,
 }
 
 impl Phase {
-    /// All of them, in the order a request passes them.
+    /// All phases, in the order in which a request passes them.
     pub const ALL: [Phase; PHASES] = [Phase::Accept, Phase::Receive, Phase::Process, Phase::Send];
 
-    /// Its place in arrays of [`PHASES`] elements: keta's `k`, 0 for accept.
+    /// The phase's index in arrays of [`PHASES`] elements: keta's `k`, 0 for accept.
     pub fn index(self) -> usize {
         self as usize
     }
 
-    /// Its name in metrics and settings.
+    /// The phase's name in metrics and settings.
     pub fn name(self) -> &'static str {
         ["accept", "receive", "process", "send"][self.index()]
     }
 }
 
-/// What was seen of one phase in a period.
+/// The measurements of one phase in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PhaseLoad {
-    /// `T`: tasks in its list at the end of the period.
+    /// `T`: tasks in the phase's list at the end of the period.
     pub waiting: u32,
-    /// Threads it has, parked ones not counted.
+    /// Threads of the phase, without parked ones.
     pub threads: u32,
-    /// How many of them had a task, as the mean over the period (time with a task, summed over the
-    /// threads, by the length of the period). A count of the moment will do, but makes the delay law
+    /// The number of threads that had a task, as the mean over the period (time with a task, summed over the
+    /// threads, divided by the length of the period). A count at one moment will do, but makes the delay law
     /// less exact.
     pub busy: f64,
-    /// Share of that time, 0 to 1, in which they waited for something that is not a core: a disk,
-    /// a receiver, a lock. See [`blocked_share`].
+    /// The share of that time, 0 to 1, in which the threads waited for something other than a core: a disk, a
+    /// receiver, a lock. See [`blocked_share`].
     pub blocked: f64,
-    /// Tasks put into its list in the period.
+    /// Tasks put into the phase's list in the period.
     pub arrivals: u64,
-    /// Tasks its threads finished in the period.
+    /// Tasks finished by its threads in the period.
     pub completions: u64,
     /// How long the tasks taken from the list in the period had waited there, as the mean; 0 if none
     /// was taken.
     pub delay_ns: u64,
-    /// Threads that an engine keeps from tasks like those it did in the period, if it has more than one.
+    /// Threads that the engine reserves, that is keeps from tasks like those of this period, if the phase has
+    /// more than one.
     pub kept: u32,
 }
 
 /// The share of their busy time in which threads were blocked.
 ///
-/// All three are sums over a phase's threads for one period: `busy_ns` on the wall clock, `run_ns`
-/// on a core, `runnable_ns` waiting for a core (the first two numbers of Linux's
-/// `/proc/thread-self/schedstat` are the latter two). Waiting for a core is not being blocked:
-/// counted as such, a crowded machine would ask for yet more threads.
+/// All three are sums over a phase's threads for one period: `busy_ns` by the wall clock, `run_ns` on a core,
+/// `runnable_ns` waiting for a core (the latter two are the first two numbers of Linux's
+/// `/proc/thread-self/schedstat`). Waiting for a core does not count as being blocked: otherwise an
+/// overcrowded machine would ask for yet more threads.
 pub fn blocked_share(busy_ns: u64, run_ns: u64, runnable_ns: u64) -> f64 {
     if busy_ns == 0 {
         return 0.0;
@@ -105,10 +106,10 @@ pub fn blocked_share(busy_ns: u64, run_ns: u64, runnable_ns: u64) -> f64 {
     blocked_ns as f64 / busy_ns as f64
 }
 
-/// What was seen of the server in a period.
+/// The measurements of the server in a period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// How long the period really was.
+    /// The actual length of the period.
     pub period_ns: u64,
     /// `W`: requests per second.
     pub requests_per_s: f64,
@@ -119,7 +120,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// A period in which nothing happened, with these many threads in each phase.
+    /// A period in which nothing happened, with these threads in each phase.
     pub fn of(period_ns: u64, threads: [u32; PHASES]) -> Sample {
         let phases = threads.map(|threads| PhaseLoad { threads, ..PhaseLoad::default() });
         Sample { period_ns, requests_per_s: 0.0, bytes_per_s: 0.0, phases }
@@ -133,13 +134,13 @@ pub enum Reason {
     Steady,
     /// Tasks wait, and there were threads left to give.
     Grew,
-    /// Tasks wait, and another phase gave threads because none were left.
+    /// Tasks wait, and another phase gave threads because none were free.
     Took,
-    /// Another phase needed its threads more.
+    /// The phase gave threads to another, which needed them more.
     Gave,
-    /// It has more threads than the law computes for it.
+    /// The phase had more threads than the law computes for it.
     Shrank,
-    /// The load is low: back to the initial count, or on the way.
+    /// The load is low: the phase returns to its initial count, or is on the way.
     Returned,
     /// Tasks wait, but more threads would only compete for the cores.
     HeldByCores,
@@ -148,7 +149,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Every reason.
+    /// All reasons.
     pub const ALL: [Reason; 8] = [
         Reason::Steady,
         Reason::Grew,
@@ -160,7 +161,7 @@ impl Reason {
         Reason::HeldByTotal,
     ];
 
-    /// Its name in metrics.
+    /// The reason's name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Reason::Steady => "steady",
@@ -175,35 +176,35 @@ impl Reason {
     }
 }
 
-/// What was decided for one phase, and from what.
+/// The decision for one phase, and its inputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PhaseDecision {
-    /// What was seen.
+    /// The measurements.
     pub load: PhaseLoad,
     /// The target before this step: keta's `P_k(i)`.
     pub before: u32,
-    /// What the law computed, before rounding and limits.
+    /// The result of the law, before rounding and limits.
     pub computed: f64,
     /// The most threads that the cores can use in this phase now.
     pub limit: u32,
     /// The new target: keta's `P_k(i+1)`.
     pub target: u32,
-    /// Why.
+    /// The reason for the target.
     pub reason: Reason,
 }
 
-/// What one step decided.
+/// The decision of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AllocationDecision {
     /// How many threads each phase should have, by [`Phase::index`].
     pub targets: [u32; PHASES],
-    /// The load it was decided at.
+    /// The load at which the decision was taken.
     pub load: MeasuredLoad,
-    /// The details, by [`Phase::index`].
+    /// The details of each phase, by [`Phase::index`].
     pub phases: [PhaseDecision; PHASES],
 }
 
-/// Decides, period by period, how many threads each phase gets.
+/// The controller: it decides in each period how many threads each phase gets.
 #[derive(Clone, Debug)]
 pub struct Controller {
     settings: AllocationSettings,
@@ -212,45 +213,45 @@ pub struct Controller {
     memories: [Memory; PHASES],
 }
 
-/// What is remembered of a phase: sums in which older periods count less and less, because one
-/// period may see few tasks, or none that ends.
+/// The memory of a phase: sums in which older periods count less and less, because a single period may see
+/// few tasks, or none that ends.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
     busy_ns: f64,
     blocked_ns: f64,
     completions: f64,
     arrivals_per_s: f64,
-    /// The threads that the delay law would give it if there were enough.
+    /// The number of threads that the delay law would give the phase if there were enough.
     need: f64,
-    /// Threads with a task, as a moving average.
+    /// The number of threads with a task, as a moving average.
     busy: f64,
-    /// How long fewer threads would have done, and the most that were needed in that time.
+    /// How long fewer threads would have been enough, and the most that were needed in that time.
     calm_ns: u64,
     calm_need: f64,
-    /// How long is enough to give threads back.
+    /// How long that must last before threads are given back.
     patience_ns: u64,
-    /// How long ago it last gave some back.
+    /// The time since the phase last gave threads back.
     since_less_ns: u64,
-    /// How long it has had more threads than the cores can use.
+    /// How long the phase has had more threads than the cores can use.
     crowded_ns: u64,
     /// The length of the last period.
     period_ns: u64,
 }
 
-/// After this long, a remembered sum has fallen to 1/e.
+/// The time after which a remembered sum has fallen to 1/e.
 const MEMORY_NS: f64 = 300e6;
 
-/// How long fewer threads must have done before a phase gives some back: taking them back at the
-/// first empty list would only mean waking them again in the next period. A phase that soon needs again
-/// what it gave waits twice as long the next time, so that it does not oscillate.
+/// How long fewer threads must have been enough before a phase gives some back: if it gave them back at the
+/// first empty list, they would only be woken again in the next period. A phase that soon needs again what it
+/// gave waits twice as long the next time, so that it does not oscillate.
 const PATIENCE_NS: u64 = 500_000_000;
 
-/// Threads for each one that would do if their waits came in turns and not at random.
+/// The number of threads for each one that would be enough if threads waited in turns and not at random.
 const IN_TURN: f64 = 3.0;
-/// From so many busy threads on, a single period says how much of its time a phase is blocked.
+/// The number of busy threads from which on a single period shows how much of its time a phase is blocked.
 const BUSY_ENOUGH: f64 = 0.5;
 
-/// The longest wait.
+/// The longest such time.
 const MOST_PATIENCE_NS: u64 = 32 * PATIENCE_NS;
 
 impl Memory {
@@ -282,18 +283,18 @@ impl Memory {
         self.busy += (1.0 - keep) * (busy - self.busy);
     }
 
-    /// The most threads of this phase that `cores` can keep going: by what is remembered, or by this
-    /// period alone if its threads were busy enough to tell.
+    /// The most threads of this phase that `cores` can keep going: by the remembered sums, or by this period
+    /// alone if enough of its threads were busy.
     fn limit(&self, load: &PhaseLoad, cores: u32) -> f64 {
         let remembered = if self.busy_ns > 0.0 { self.blocked_ns / self.busy_ns } else { 0.0 };
         let now = if load.busy >= BUSY_ENOUGH { load.blocked.clamp(0.0, 1.0) } else { 0.0 };
-        // Half a percent of a core less is rounding, not need for another thread.
+        // half a percent of a core is a rounding error, not the need for another thread
         let blocked = remembered.max(now);
         (f64::from(cores) * (1.0 + IN_TURN * blocked / (1.0 - blocked)) - 0.005).ceil()
     }
 
-    /// Notes that `need` threads would have done in this period, of `before`. Once fewer have done for
-    /// long enough, says how many did at all times; then it begins anew.
+    /// Notes that `need` threads of `before` would have been enough in this period. Once fewer have been
+    /// enough for long, returns the number that was enough at all times, and starts over.
     fn calm(&mut self, need: f64, before: u32) -> Option<f64> {
         if need.ceil() >= f64::from(before) {
             (self.calm_ns, self.calm_need) = (0, 0.0);
@@ -308,15 +309,15 @@ impl Memory {
         })
     }
 
-    /// Notes whether it has more threads than the cores can use; says whether that has been so for
-    /// long enough.
+    /// Notes whether the phase has more threads than the cores can use. Returns whether that has lasted for
+    /// long.
     fn is_crowded(&mut self, too_many: bool) -> bool {
         let crowded_ns = self.crowded_ns.saturating_add(self.period_ns);
         self.crowded_ns = if too_many { crowded_ns } else { 0 };
         self.crowded_ns >= PATIENCE_NS
     }
 
-    /// Notes how the count changed.
+    /// Notes a change of the count. A phase that grows soon after it gave threads back becomes more patient.
     fn changed(&mut self, before: u32, target: u32) {
         self.since_less_ns = self.since_less_ns.saturating_add(self.period_ns);
         if target < before {
@@ -329,24 +330,24 @@ impl Memory {
     }
 }
 
-/// What a law asks for one phase.
+/// The threads that a law wants for one phase.
 #[derive(Clone, Copy, Debug)]
 struct PhaseWish {
-    /// Before rounding and limits.
+    /// The number before rounding and limits.
     computed: f64,
-    /// After them.
+    /// The number after rounding and limits.
     wanted: u32,
-    /// The most that the cores can use.
+    /// The most threads that the cores can use in the phase.
     limit: u32,
-    /// What becomes of the phase if nothing else happens to it.
+    /// The reason, unless another phase changes the target.
     reason: Reason,
 }
 
 impl Controller {
-    /// Starts with the initial counts.
+    /// A controller that starts with the initial counts.
     ///
     /// # Errors
-    /// If the settings contradict themselves.
+    /// The settings contradict each other.
     pub fn new(settings: AllocationSettings) -> Result<Controller, AllocationSettingsError> {
         settings.check()?;
         let monitor = Monitor::new(settings.costs, settings.thresholds);
@@ -354,7 +355,7 @@ impl Controller {
         Ok(Controller { settings, monitor, targets, memories: [Memory::NEW; PHASES] })
     }
 
-    /// What it was made with.
+    /// The settings of the controller.
     pub fn settings(&self) -> &AllocationSettings {
         &self.settings
     }
@@ -364,7 +365,7 @@ impl Controller {
         self.targets
     }
 
-    /// Takes what was seen in the period that just ended, and decides for the next one.
+    /// Takes the measurements of the period that just ended, and decides for the next one.
     pub fn step(&mut self, sample: &Sample) -> AllocationDecision {
         let load = self.monitor.step(sample.requests_per_s, sample.bytes_per_s);
         let period_ns = sample.period_ns.max(1);
@@ -391,7 +392,7 @@ impl Controller {
         self.decision(sample, load, before, &wishes, reasons)
     }
 
-    /// Applies to `wish` what holds for both laws.
+    /// Applies to `wish` the rules for both laws.
     fn bound(&mut self, phase: Phase, load: &PhaseLoad, wish: &mut PhaseWish) {
         let (before, initial) = (self.targets[phase.index()], self.settings.initial[phase.index()]);
         let memory = &mut self.memories[phase.index()];
@@ -411,12 +412,12 @@ impl Controller {
         if computed <= before || load.waiting == 0 {
             wish.reason = Reason::Steady;
             if before < initial && load.waiting == 0 {
-                // It gave threads away, and gets them back as soon as there are free ones.
+                // the phase gave threads to others, and gets them back as soon as there are free ones
                 (wish.wanted, wish.reason) = (initial, Reason::Returned);
             }
             return;
         }
-        // As many threads as tasks are enough.
+        // more threads than tasks would be idle
         let tasks = load.busy.max(0.0).ceil() as u32 + kept;
         let wanted = computed.min(tasks.saturating_add(load.waiting));
         wish.wanted = wanted.min(wish.limit).max(before);
@@ -427,13 +428,13 @@ impl Controller {
         };
     }
 
-    /// Threads that no phase has.
+    /// The threads that no phase has.
     fn free(&self) -> u32 {
         self.settings.most.saturating_sub(self.targets.iter().sum())
     }
 
-    /// Lowers a phase that wants fewer threads, and raises one that wants more as far as there are
-    /// free ones. Says how many it still lacks.
+    /// Lowers a phase that wants fewer threads, and raises one that wants more as far as there are free ones.
+    /// Returns how many it still lacks.
     fn grant(&mut self, phase: Phase, wish: &PhaseWish) -> u32 {
         let free = self.free();
         let target = &mut self.targets[phase.index()];
@@ -441,8 +442,8 @@ impl Controller {
         wish.wanted.saturating_sub(*target)
     }
 
-    /// A phase that returns to its first count takes what is free and never what another phase has: a
-    /// thread moves only to tasks that wait. Says whether this phase does so.
+    /// A phase that returns to its initial count takes free threads only, never those of another phase: a
+    /// thread moves only to tasks that wait. Returns whether this phase is such a one.
     fn settle_return(
         &self,
         phase: Phase,

@@ -1,8 +1,9 @@
-//! How many requests an application usefully has under way at once, learnt while it is asked.
+//! The number of requests that an application usefully has under way at once, learned from its answers.
 //!
-//! In: how many are under way, and what ended. Out: a [limit](UsefulConcurrency::limit). It is for where more requests
-//! wait than the application takes: as many under way as give what there is to get, and no more, because the rest waits
-//! better in the order of its classes than in the application.
+//! In: how many requests are under way, and how each one ended. Out: a [limit](UsefulConcurrency::limit). It
+//! matters where more requests wait than the application can serve. The limit lets as many under way as raise
+//! goodput, and no more, because the others wait better in the order of their classes than inside the
+//! application.
 //!
 //! ```text
 //!  limit   ┌─ doubled while that gives more
@@ -13,15 +14,16 @@
 //!    └──────────────────────────────── time, in epochs
 //! ```
 //!
-//! An *epoch* is what is measured between two changes: it counts only if as many were under way as may be for nearly all
-//! of its time, so where few requests come nothing is learnt, and nothing is limited. What goodput at that number was
-//! goes to the curves ([ADR 0163](../../../docs/adr/0163-places-that-find-themselves.md)), of which some become more likely.
-//! How uncertain they are decides how often the limit leaves what is held, for an epoch, to find out more.
+//! An *epoch* is the measurement between two changes of the limit. It counts only if the limit was reached
+//! for nearly all of its time: where few requests arrive nothing is learned, and nothing is limited. The
+//! goodput measured in an epoch goes to the curves ([ADR
+//! 0163](../../../docs/adr/0163-places-that-find-themselves.md)), of which some become more likely. How
+//! uncertain they are decides how often the limit leaves the held number for an epoch, to find out more.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `curves` | how goodput may depend on what is under way, and how likely each way is |
-//! | `epoch` | what is measured between two changes |
+//! | `curves` | how goodput may depend on the number under way, and how likely each way is |
+//! | `epoch` | the measurement between two changes of the limit |
 //! | [`simulation`] | applications in virtual time |
 
 mod curves;
@@ -31,77 +33,79 @@ pub mod simulation;
 use curves::Curves;
 use epoch::{Epoch, EpochEnd, EpochMeasures};
 
-/// Where it begins.
+/// The limit at the start.
 const FIRST: u32 = 8;
-/// So many answers are enough for an epoch, or as many as may be under way.
+/// The answers that are enough for an epoch; the limit, if that is more.
 const ENOUGH: u32 = 24;
-/// While the limit is doubled, so many, or as many as may be under way.
+/// The answers that are enough while the limit is doubled; the limit, if that is more.
 const ENOUGH_AT_FIRST: u32 = 16;
-/// What a measurement is never more exact than, as a variance: the machine has other things to do, too.
+/// The least variance that is assumed for a measurement: the machine has other things to do, too.
 const LEAST_VARIANCE: f64 = 1.5e-4;
-/// How likely it is that less is useful than what is held. Where requests differ much it is long before the useful number
-/// is known, and what is held above it has requests of high classes wait in the application: with 0.8 twice as long.
+/// The probability, among the curves, that no more than the held number is useful. Where requests differ
+/// much, the useful number is known late, and while the held one is above it, requests of high classes wait
+/// in the application: with 0.8 twice as long.
 const HELD: f64 = 0.7;
-/// The limit is doubled if it is as likely that more is useful: one step too many is measured for as long as it takes
-/// twice as many requests to end.
+/// The probability that more is useful, from which on the limit is doubled. A step too many lasts until twice
+/// as many requests have ended.
 const DOUBLED: f64 = 0.75;
-/// How much requests differ is not known at first: as if so many had been seen that differ as much as waiting times do.
+/// The weight, in answers, of the first guess of how much requests differ: they are assumed to differ as much
+/// as waiting times do.
 const UNKNOWN_ANSWERS: f64 = 8.0;
-/// So much of goodput is given up to find out whether less would do.
+/// The part of goodput that may be lost to finding out whether less would do.
 const GIVEN_UP: f64 = 0.015;
-/// What is held changes by no less than this factor.
+/// The smallest factor by which the held number changes.
 const LEAST_CHANGE: f64 = 1.055;
-/// So much is kept of what was known before an outage.
+/// The part of what was learned that is kept after an outage.
 const KEPT: f64 = 0.5;
-/// After so long without a measurement, what a request takes may be another.
+/// The time without a measurement after which the duration of a request is no longer taken as known.
 const LONG_AGO_NS: u64 = 10_000_000_000;
 
-/// How an application has answered, as far as it matters here.
+/// The kind of answer that an application has given, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerQuality {
-    /// As it should.
+    /// A good answer.
     Good,
-    /// With an error: that is no goodput, however fast it was.
+    /// An error. It is no goodput, however fast it was.
     Failed,
-    /// Nothing is known: the client has left.
+    /// Unknown, because the client has left.
     Unknown,
 }
 
-/// Why a limit was changed.
+/// Why the held number was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitChange {
-    /// More gave more, so twice as many are tried.
+    /// More under way gave more goodput, so twice as many are tried.
     MoreGaveMore,
-    /// More under way gives more.
+    /// A higher number gives more goodput.
     MoreIsUseful,
-    /// Fewer give as much.
+    /// A lower number gives as much goodput.
     FewerGiveAsMuch,
-    /// While requests waited, nothing has ended.
+    /// No request has ended while others waited.
     NothingEnds,
-    /// More was answered with errors.
+    /// With more under way, most answers were errors.
     MoreFailed,
-    /// The settings or the application said so.
+    /// The settings or the application's own limit demanded it.
     Bounds,
-    /// The process before this one had learnt it.
+    /// The process before this one had learned it.
     Handed,
 }
 
-/// What is known now, for people.
+/// The present knowledge, for the operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConcurrencyReport {
-    /// So many may be under way now.
+    /// The present limit.
     pub limit: u32,
-    /// So many are held.
+    /// The number that is held: the limit, apart from single epochs in which another is tried.
     pub held: u32,
-    /// As likely as not, between these are useful: nine times in ten.
+    /// The range in which the useful number lies with a probability of nine tenths.
     pub likely: (u32, u32),
-    /// From how many answers that was learnt.
+    /// The number of answers from which that was learned.
     pub answers: u64,
-    /// What was held before, why that was changed, and when.
+    /// The number held before, the reason for the last change, and its time.
     pub changed: Option<(u32, LimitChange, u64)>,
 }
 
-/// How many requests are useful, as far as it is known.
+/// The state of learning how many requests are useful.
 #[derive(Clone, Debug)]
 pub struct UsefulConcurrency {
     least: u32,
@@ -110,28 +114,29 @@ pub struct UsefulConcurrency {
     held: u32,
     limit: u32,
     under_way: u32,
-    /// Until when `under_way` is accounted for.
+    /// The time up to which `under_way` is accounted for.
     seen_ns: u64,
     epoch: Epoch,
-    /// Measurements since the limit has left what is held.
+    /// The number of measurements since the limit was last above the held number.
     since_probe: u32,
-    /// What may be given up of goodput of an epoch to find out whether less would do.
+    /// The goodput that may be given up in an epoch to find out whether less would do, as a part of the
+    /// whole.
     owed: f64,
-    /// The most that was measured lately.
+    /// The largest number that was measured lately.
     top: f64,
-    /// With how many under way most answers were errors, though with fewer they were not, and when.
+    /// The number with which most answers were errors, though with fewer they were not, and the time of that.
     failed: Option<(u32, u64)>,
-    /// How much requests differ, by the epochs that have shown most.
+    /// How much requests differ, from the epochs that showed most.
     spread: f64,
     measured_ns: u64,
-    /// When the epoch has begun.
+    /// The beginning of the epoch.
     begun_ns: u64,
     answers: u64,
     changed: Option<(u32, LimitChange, u64)>,
 }
 
 impl UsefulConcurrency {
-    /// Between `least` and `most`.
+    /// A limit between `least` and `most`.
     pub fn new(least: u32, most: u32, now_ns: u64) -> UsefulConcurrency {
         let most = most.max(1);
         let least = least.clamp(1, most);
@@ -157,13 +162,13 @@ impl UsefulConcurrency {
         }
     }
 
-    /// So many may be under way now.
+    /// The number of requests that may be under way now.
     #[inline]
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// What is known now.
+    /// The present knowledge.
     pub fn report(&self) -> ConcurrencyReport {
         let [low, high] = self.curves.useful([0.05, 0.95]);
         ConcurrencyReport {
@@ -175,7 +180,7 @@ impl UsefulConcurrency {
         }
     }
 
-    /// Other bounds hold from now on. What was learnt stays.
+    /// Sets other bounds. What was learned stays, unless `most` has grown.
     pub fn set_bounds(&mut self, least: u32, most: u32, now_ns: u64) {
         let most = most.max(1);
         let least = least.clamp(1, most);
@@ -192,19 +197,20 @@ impl UsefulConcurrency {
         self.begin(self.held, now_ns);
     }
 
-    /// Begins with as many as another process has learnt, where nothing is learnt yet.
+    /// Starts with the number that another process has learned, unless this one has measured something
+    /// already.
     pub fn begin_with(&mut self, held: u32, now_ns: u64) {
         if self.answers > 0 {
             return;
         }
         let held = self.within(f64::from(held));
-        // as if that had been measured: it is not doubled unless more gives more
+        // as if this number had been measured: it is doubled only if more gives more
         self.top = f64::from(held);
         self.hold(held, LimitChange::Handed, now_ns);
         self.begin(held, now_ns);
     }
 
-    /// So many are under way from now on.
+    /// Sets the number of requests that are under way from now on.
     #[inline]
     pub fn under_way(&mut self, count: u32, now_ns: u64) {
         let seconds = now_ns.saturating_sub(self.seen_ns) as f64 / 1e9;
@@ -212,9 +218,11 @@ impl UsefulConcurrency {
         (self.under_way, self.seen_ns) = (count, now_ns);
     }
 
-    /// A request has ended that took so long. Said before what is [under way](UsefulConcurrency::under_way) then.
+    /// Records that a request has ended after `took_ns`. Called before
+    /// [`under_way`](UsefulConcurrency::under_way) with the number that remains.
     pub fn ended(&mut self, took_ns: u64, outcome: AnswerQuality, now_ns: u64) {
         self.under_way(self.under_way, now_ns);
+        // before this request is recorded: the epoch must not end between requests that end together
         if let Some(end) = self.epoch.end(self.enough(), self.is_new(), now_ns) {
             self.turn(end, now_ns);
         }
@@ -226,7 +234,8 @@ impl UsefulConcurrency {
         self.epoch.ended(took_ns as f64 / 1e9, is_good, now_ns);
     }
 
-    /// As many are under way as may be, others wait, and nothing ends: twice as many may be. Says whether that is more.
+    /// Doubles the limit, because it is reached, others wait, and none ends. Returns whether the limit could
+    /// grow.
     pub fn is_stuck(&mut self, now_ns: u64) -> bool {
         let twice = self.within(2.0 * f64::from(self.limit));
         let is_more = twice > self.limit;
@@ -237,7 +246,7 @@ impl UsefulConcurrency {
         is_more
     }
 
-    /// An epoch has ended, and the next begins.
+    /// Evaluates an epoch that has ended, and begins the next.
     fn turn(&mut self, end: EpochEnd, now_ns: u64) {
         match end {
             EpochEnd::Measured(measured) => self.learn(measured, now_ns),
@@ -252,7 +261,7 @@ impl UsefulConcurrency {
         self.begin(next, now_ns);
     }
 
-    /// How many answers are enough for an epoch.
+    /// The number of answers that is enough for the epoch.
     fn enough(&self) -> u32 {
         match self.is_doubling() {
             true => self.limit.max(ENOUGH_AT_FIRST),
@@ -260,23 +269,24 @@ impl UsefulConcurrency {
         }
     }
 
-    /// Whether more than ever was not measured yet.
+    /// Whether the limit is clearly above all numbers measured so far.
     fn is_doubling(&self) -> bool {
         f64::from(self.limit) > self.top * 1.2
     }
 
-    /// Whether as many as may be under way now are more than were measured lately, and some were.
+    /// Whether the limit is above what was measured lately, and something was.
     fn is_new(&self) -> bool {
         self.top > 0.0 && f64::from(self.limit) > self.top
     }
 
-    /// With more under way than were measured, most answers were errors: no more than were measured are held.
+    /// Notes that with more under way than were measured before most answers were errors, and holds no more
+    /// than were measured.
     fn more_failed(&mut self, now_ns: u64) {
         self.failed = Some((self.limit, now_ns));
         self.hold(self.held.min(self.within(self.top)), LimitChange::MoreFailed, now_ns);
     }
 
-    /// So many or fewer, if it is not known of a moment ago that so many fail.
+    /// Reduces `count` to below the number that has failed, if that was a moment ago.
     fn below_failed(&self, count: f64, now_ns: u64) -> f64 {
         match self.failed {
             Some((failed, ns)) if now_ns.saturating_sub(ns) < LONG_AGO_NS => {
@@ -309,7 +319,7 @@ impl UsefulConcurrency {
             self.hold(twice, LimitChange::MoreGaveMore, now_ns);
             return twice;
         }
-        // beyond what was measured nothing is known
+        // nothing is known above the measured numbers
         let useful = self.within(useful.min(self.top.max(f64::from(self.held))));
         let factor = f64::from(useful) / f64::from(self.held);
         if factor >= LEAST_CHANGE {
@@ -321,7 +331,7 @@ impl UsefulConcurrency {
         self.probe(low, high, now_ns)
     }
 
-    /// More than was measured: twice as many, or half of the way to as many as have failed.
+    /// A number above the measured ones: twice as many, or half of the way to the number that has failed.
     fn further(&self, now_ns: u64) -> f64 {
         let twice = 2.0 * self.top;
         match self.below_failed(twice, now_ns) {
@@ -330,13 +340,15 @@ impl UsefulConcurrency {
         }
     }
 
-    /// What is held, or for one epoch more or fewer, where what is useful is most likely between these.
+    /// The limit of the next epoch: the held number or, now and then, more or fewer. `low` and `high` are the
+    /// bounds of where the useful number most likely lies.
     fn probe(&mut self, low: f64, high: f64, now_ns: u64) -> u32 {
         let held = f64::from(self.held);
         let (above, below) = ((1.12 * held).max(held + 1.0), (0.88 * held).min(held - 1.0));
         self.owed += GIVEN_UP;
         self.since_probe += 1;
-        // everything below the knee tells as much, so as little is given up as may be, and no more often than that
+        // any number below the knee shows equally well whether less would do, so as little goodput is given
+        // up as possible, and only as often as the budget allows
         let given_up = 1.0 - below / held;
         if self.owed >= given_up && below >= f64::from(self.least) {
             self.owed = 0.0;
@@ -366,8 +378,9 @@ impl UsefulConcurrency {
     }
 }
 
-/// How many epochs there are for each in which the limit is above what is held, where what is useful is most likely between
-/// `low` and `high`. Where little speaks for more that is rare: requests of all classes take longer then.
+/// After how many epochs the limit is tried above the held number, if the useful number most likely lies
+/// between `low` and `high`. Where little suggests that more is useful, that is rare, because all requests
+/// take longer in such an epoch.
 fn probe_every(held: f64, low: f64, high: f64) -> u32 {
     match high / held {
         over if over < 1.08 || high < held + 0.6 => 100,

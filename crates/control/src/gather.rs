@@ -1,18 +1,18 @@
-//! When a loop that mostly says no looks for news less often.
+//! The pause of a loop that mostly refuses requests, so that it finds several at once.
 //!
-//! A refusal costs a loop two system calls. Where requests come one by one and workers have the cores,
-//! it costs several times as much: the loop is woken for each, and a worker is interrupted for each.
-//! Network drivers know the problem and moderate their interrupts; a loop that refuses more than
-//! [`PER_S`] requests a second while workers compute rests for [`PAUSE`] before it looks again, and then finds several.
-//! No request waits for longer than that pause, and at lower rates there is none.
+//! A refusal costs a loop two system calls. Where requests arrive one by one and workers use the cores, it
+//! costs several times as much: the loop is woken for each request, and each time a worker is interrupted.
+//! Network drivers have the same problem and moderate their interrupts. Likewise, a loop that refuses more
+//! than [`PER_S`] requests a second while workers compute rests for [`PAUSE`] before it looks again, and then
+//! finds several. No request waits for longer than that pause, and at lower rates there is none.
 
 use std::time::Duration;
 
-/// Refusals per second from which on a loop gathers: about one per [`PAUSE`].
+/// The number of refusals per second from which on a loop pauses: about one per [`PAUSE`].
 pub const PER_S: u32 = 2000;
-/// How long a loop rests.
+/// The length of a pause.
 pub const PAUSE: Duration = Duration::from_micros(500);
-/// Refusals are counted over at least so many milliseconds.
+/// The time over which refusals are counted, in milliseconds.
 const WINDOW_MS: u64 = 20;
 
 /// One loop's count of refusals.
@@ -24,14 +24,14 @@ pub struct Gather {
 }
 
 impl Gather {
-    /// A request was refused.
+    /// Counts a refused request.
     #[inline]
     pub fn refused(&mut self) {
         self.refused = self.refused.saturating_add(1);
     }
 
-    /// How long the loop should rest before it looks for news. Asked once per turn; the time is that of
-    /// a clock that never goes back.
+    /// How long the loop should rest before it looks for new events. Called once per turn, with the time of a
+    /// clock that never goes back.
     #[inline]
     pub fn pause(&mut self, now_ms: u64) -> Option<Duration> {
         let elapsed_ms = now_ms.saturating_sub(self.since_ms);
@@ -47,7 +47,7 @@ impl Gather {
 mod tests {
     use super::*;
 
-    /// Whether there is a pause at the end of each of `ms` milliseconds with so many refusals.
+    /// Whether there is a pause at the end of each of `ms` milliseconds with `refused` refusals.
     fn pauses(gather: &mut Gather, from_ms: u64, ms: u64, refused: u32) -> bool {
         let mut paused = false;
         for now_ms in from_ms..from_ms + ms {

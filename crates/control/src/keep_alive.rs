@@ -1,28 +1,28 @@
-//! How long an idle connection is kept, by the load (duke §III).
+//! How long an idle connection is kept, depending on the load (duke §III).
 //!
-//! At light load the time is constant; beyond a threshold it falls linearly. duke §VII.D says why:
-//! while a client that wants one object only holds its thread, no other client is served by it. In duke
-//! the time falls without an end;
-//! here it ends at a floor, reached at full load. What load is, the engine decides (ADR 0010).
+//! At light load the time is constant; beyond a threshold it falls linearly. duke §VII.D gives the reason:
+//! while a client that wants only one object holds its thread, no other client is served by it. In duke the
+//! time falls without limit; here it ends at a floor, reached at full load. The engine decides what load is
+//! (ADR 0010).
 
 use std::fmt;
 
 /// How the timeout falls between the threshold and full load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Not at all.
+    /// The timeout is constant.
     Constant,
-    /// By the same time for each step of load (duke).
+    /// The timeout falls by the same time for each step of load (duke).
     Linear,
-    /// By the same factor for each step of load: most of it early.
+    /// The timeout falls by the same factor for each step of load, so most of it early.
     Exponential,
 }
 
-/// The law. `u = (load − threshold) / (1 − threshold)`, between 0 and 1:
+/// The law for the timeout. `u = (load − threshold) / (1 − threshold)`, between 0 and 1:
 ///
 /// - linear: `full − u·(full − floor)`;
-/// - exponential: `(full + 1)·((floor + 1) / (full + 1))^u − 1`, in milliseconds; the ones let the
-///   floor be 0.
+/// - exponential: `(full + 1)·((floor + 1) / (full + 1))^u − 1`, in milliseconds; the added ones allow a
+///   floor of 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KeepAlive {
     shape: Shape,
@@ -31,10 +31,10 @@ pub struct KeepAlive {
     threshold: f64,
 }
 
-/// Why there is no such law.
+/// Why the values do not make a law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KeepAliveError {
-    /// The floor lies above the full timeout.
+    /// The floor is above the full timeout.
     Floor {
         /// The floor, in milliseconds.
         floor_ms: u32,
@@ -43,7 +43,7 @@ pub enum KeepAliveError {
     },
     /// The threshold is not between 0 and 1.
     Threshold {
-        /// It.
+        /// The threshold.
         threshold: f64,
     },
 }
@@ -64,10 +64,11 @@ impl fmt::Display for KeepAliveError {
 impl std::error::Error for KeepAliveError {}
 
 impl KeepAlive {
-    /// `full_ms` until the load exceeds `threshold` (0 to 1), then less, down to `floor_ms` at load 1.
+    /// A timeout of `full_ms` until the load exceeds `threshold` (0 to 1), then less, down to `floor_ms` at
+    /// load 1.
     ///
     /// # Errors
-    /// If the floor lies above the full timeout, or the threshold outside its range.
+    /// The floor is above the full timeout, or the threshold is outside its range.
     pub fn new(
         shape: Shape,
         full_ms: u32,
@@ -83,8 +84,8 @@ impl KeepAlive {
         Ok(KeepAlive { shape, full_ms, floor_ms, threshold })
     }
 
-    /// How long an idle connection is kept at this load, in milliseconds. A load above 1 counts as 1;
-    /// one below 0, or that is no number, as 0.
+    /// How long an idle connection is kept at this load, in milliseconds. A load above 1 counts as 1; a load
+    /// below 0, or NaN, counts as 0.
     pub fn timeout_ms(&self, load: f64) -> u32 {
         let load = load.clamp(0.0, 1.0);
         let is_heavy = load > self.threshold; // What is no number is not.

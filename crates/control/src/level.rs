@@ -1,4 +1,4 @@
-//! How overloaded the server is, by degree, and why.
+//! The degree to which the server is overloaded, and the reason.
 //!
 //! The mechanisms that differentiate service switch on one after the other, "where the earliest and
 //! simplest control is triggered at the highest load level" (voigt §3):
@@ -6,20 +6,20 @@
 //! | level | what is in force from there on | entered when | left when |
 //! |---|---|---|---|
 //! | normal | nothing | | |
-//! | header control | rules for overload; requests are refused after their head | a class is above its target, here or before an application, or work is refused, 50 ms | neither for 1 s |
+//! | header control | rules for overload; requests are refused after their head | a class is above its target, here or before an application, or work is refused, 50 ms | neither holds for 1 s |
 //! | class order | the same; an enforcer that can order connections by class (a listen queue in the kernel) begins here | the load is twice what the machine can do, 250 ms | it is below 1.5 times that for 2 s |
-//! | SYN policing | connections are refused, by the rate of their class | loops are late, connections wait too long to be accepted, or refusals take too much, 500 ms | neither, and no connection is refused, for 4 s |
+//! | SYN policing | connections are refused, by the rate of their class | loops are late, connections wait too long to be accepted, or refusals take too much, 500 ms | none of these holds, and no connection is refused, for 4 s |
 //!
-//! In user space work is *ordered* by class on every level; that costs nothing while nothing waits.
+//! In user space work is *ordered* by class on every level; that costs nothing while no work waits.
 //!
-//! A level is entered only from the one below and left only to the one below, each after the time the
-//! table says. The higher the level, the more slowly clients answer to it, so the longer it lasts:
-//! a client whose SYN was dropped comes back after 1 s, then after 2 s more.
+//! A level is entered only from the one below and left only to the one below, each after the time in the
+//! table. The higher the level, the more slowly clients react to it, so the longer it lasts: a client whose
+//! SYN was dropped comes back after 1 s, then after 2 s more.
 
 /// How overloaded the server is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Not at all.
+    /// The server is not overloaded.
     #[default]
     Normal,
     /// Requests are refused after their head.
@@ -31,11 +31,11 @@ pub enum Level {
 }
 
 impl Level {
-    /// All, in order.
+    /// All levels, from the lowest.
     pub const ALL: [Level; 4] =
         [Level::Normal, Level::HeaderControl, Level::ClassOrder, Level::SynPolicing];
 
-    /// Its name in metrics and messages.
+    /// The level's name in metrics and messages.
     pub fn name(self) -> &'static str {
         match self {
             Level::Normal => "normal",
@@ -58,18 +58,18 @@ impl Level {
         Level::ALL[(self as usize + 1).min(Level::ALL.len() - 1)]
     }
 
-    /// How long the reason for it must last before it is entered.
+    /// How long the reason for the level must last before it is entered.
     fn enter_after_ns(self) -> u64 {
         [0, 50, 250, 500][self as usize] * MS
     }
 
-    /// How long there must be no reason for it before it is left.
+    /// How long the reasons must have been absent before the level is left.
     fn leave_after_ns(self) -> u64 {
         [0, 1_000, 2_000, 4_000][self as usize] * MS
     }
 }
 
-/// Why a level was entered, or what keeps it.
+/// The reason for which a level was entered, or is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// There is no overload.
@@ -82,20 +82,20 @@ pub enum Cause {
     /// Requests of the class with this rank wait for an application for longer than its target, or are
     /// refused there.
     Applications(u8),
-    /// More is offered than the machine can do.
+    /// More work is offered than the machine can do.
     Load,
-    /// Loops come late to what has arrived.
+    /// Loops come late to events.
     Lag,
-    /// Connections of the class with this rank wait too long in the accept queue that the kernel keeps for it.
+    /// Connections of the class with this rank wait too long in its accept queue in the kernel.
     AcceptQueue(u8),
-    /// Refusing takes too much of the processor.
+    /// Refusing takes too much processor time.
     Refusals,
     /// Connections are refused.
     Connections,
 }
 
 impl Cause {
-    /// Its name in metrics and messages.
+    /// The cause's name in metrics and messages.
     pub fn name(self) -> &'static str {
         match self {
             Cause::None => "none",
@@ -110,7 +110,7 @@ impl Cause {
         }
     }
 
-    /// The class it names.
+    /// The rank of the class that the cause names.
     pub fn rank(self) -> Option<u8> {
         match self {
             Cause::Delay(rank)
@@ -122,55 +122,55 @@ impl Cause {
     }
 }
 
-/// What a level is decided by.
+/// The measurements by which a level is decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
-    /// A class that is above its target, if there is one.
+    /// A class that is above its target, if any.
     pub late: Option<u8>,
-    /// A class of which work was refused in the period, if there is one.
+    /// A class of which work was refused in the period, if any.
     pub refused: Option<u8>,
     /// A class whose requests wait for an application for longer than its target, or are refused there, if
-    /// there is one.
+    /// any.
     pub applications: Option<u8>,
-    /// Work offered, as a multiple of what the machine can do.
+    /// The work offered, as a multiple of what the machine can do.
     pub load: f64,
-    /// How late loops come to what has arrived, as a multiple of what is bearable.
+    /// The lag of the loops, as a multiple of what is bearable.
     pub lag: f64,
-    /// How long connections wait in the accept queue of a class, as a multiple of what is bearable: the
-    /// longest.
+    /// The longest wait of connections in the accept queue of a class, as a multiple of what is bearable.
     pub queue: f64,
     /// The class of that queue.
     pub queue_of: u8,
-    /// The processor's time that refusals take, as a multiple of what is bearable.
+    /// The processor time that refusals take, as a multiple of what is bearable.
     pub refusals: f64,
     /// Whether connections were refused in the period.
     pub is_policing: bool,
 }
 
 const MS: u64 = 1_000_000;
-/// The load at which the order of classes begins, and the one at which it ends.
+/// The load at which class order begins, and the one at which it ends.
 const LOADS: (f64, f64) = (2.0, 1.5);
-/// Lag, waits in accept queues and refusals have fallen far enough when they are at this part of what is bearable.
+/// The part of what is bearable to which lag, waits in accept queues and refusals must fall before a level is
+/// left.
 const EASED: f64 = 0.5;
 
-/// The level, with hysteresis.
+/// The present level, with hysteresis.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Levels {
     level: Level,
     cause: Cause,
-    /// Since when the level above has had a reason.
+    /// Since when there has been a reason for the level above.
     wanted_since_ns: Option<u64>,
-    /// Since when this one has had none.
+    /// Since when there has been no reason for this level.
     unneeded_since_ns: Option<u64>,
 }
 
 impl Levels {
-    /// The level now, and its cause.
+    /// The present level, and its cause.
     pub fn now(&self) -> (Level, Cause) {
         (self.level, self.cause)
     }
 
-    /// Takes in what was seen in the period that ended at `now_ns`; at most one level up or down.
+    /// Processes the measurements of the period that ended at `now_ns`; moves at most one level up or down.
     pub fn step(&mut self, now_ns: u64, pressure: &Pressure) -> (Level, Cause) {
         let above = self.level.above();
         let wanted = if above > self.level { pressure.enters(above) } else { None };
@@ -199,7 +199,7 @@ impl Levels {
     }
 }
 
-/// How long something has lasted by now; `None` if it is not so.
+/// How long a condition has lasted; `None` if it does not hold.
 fn lasts(since_ns: &mut Option<u64>, is_so: bool, now_ns: u64) -> Option<u64> {
     *since_ns = is_so.then(|| since_ns.unwrap_or(now_ns));
     since_ns.map(|since_ns| now_ns.saturating_sub(since_ns))
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Repeats a pressure every 10 ms; the level after each.
+    /// Applies a pressure every 10 ms; returns the level after each step.
     fn levels(state: &mut Levels, now_ns: &mut u64, ms: u64, pressure: Pressure) -> Vec<Level> {
         let step = |_| {
             *now_ns += 10 * MS;
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(state.now(), (Level::SynPolicing, Cause::Connections));
     }
 
-    /// A queue that the kernel keeps is a reason for every level, each after its time.
+    /// A standing queue in the kernel is a reason for every level, each after its time.
     #[test]
     fn an_accept_queue_that_stands_leads_to_the_last_level() {
         let (mut state, mut now_ns) = (Levels::default(), 0);
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(state.now().0, Level::Normal);
     }
 
-    /// What waits for an application is a reason for rules about requests, and for nothing beyond.
+    /// Waiting for an application is a reason for rules about requests, and for no higher level.
     #[test]
     fn applications_never_lead_beyond_the_first_level() {
         let (mut state, mut now_ns) = (Levels::default(), 0);
@@ -368,8 +368,8 @@ mod tests {
     }
 
     proptest! {
-        /// However the pressure jumps: one level at a time, none entered or left before its time,
-        /// and without pressure there is none after seven seconds.
+        /// However the pressure changes: levels move one at a time, none is entered or left before its time,
+        /// and without pressure the level is normal after seven seconds.
         #[test]
         fn no_level_flaps(steps in prop::collection::vec((any_pressure(), 1u64..400), 1..60)) {
             let (mut state, mut now_ns) = (Levels::default(), 0u64);

@@ -1,35 +1,35 @@
 //! The order of waiting work, for every engine.
 //!
-//! Work waits with a rank (0 is first) and a client. [`Ranked::pop`] hands it out
+//! Work waits with a rank (0 is highest) and a client. [`Ranked::pop`] takes it out
 //!
-//! - by strict rank order, but a rank that has waited without its share of worker time goes first
+//! - by strict rank order, except that a rank that has waited without its share of worker time goes first
 //!   (see *Floors*);
-//! - inside a rank by turns: each client that has work waiting gets as many entries in a row as its
-//!   weight says, then the next client;
-//! - first come, first served inside a client.
+//! - within a rank by turns: each client with waiting work gets as many entries in a row as its weight, then
+//!   the next client has its turn;
+//! - within a client first come, first served.
 //!
 //! # Floors
 //!
 //! `V` is the worker time reported so far, by all ranks together. A rank with the share `s` of
 //! worker time is *due* at `F`, in units of `V`:
 //!
-//! - it begins to wait, and `F ≤ V`: `F = V + m/s`, where `m` is its mean service time. If it was to be
-//!   due later anyway, `F` stays: a rank with one entry at a time, which comes back as soon as one was
-//!   served, gets its share too;
+//! - it begins to wait, and `F ≤ V`: `F = V + m/s`, where `m` is its mean service time. If it would be due
+//!   later anyway, `F` stays: so a rank with one entry at a time, which returns as soon as one was served,
+//!   gets its share too;
 //! - it is due (`V ≥ F`) and goes before a higher rank, for a service time `L`: `F += L/s`, at most to
 //!   `V + L/s`. Until `L` is known, `m` stands for it, so that several workers do not all take the
 //!   same rank;
-//! - it is served because no higher rank waits: `F += L/s`, but at most to `V + m/s`. What was left over
-//!   by others is not held against it.
+//! - it is served because no higher rank waits: `F += L/s`, but at most to `V + m/s`. Time that others left
+//!   over does not count against it.
 //!
-//! Among several that are due, the one with the lowest `F` goes first. (The tags are those of
-//! virtual-clock and fair queueing; charging after the fact is deficit round robin's idea.)
+//! If several ranks are due, the one with the lowest `F` goes first. (The tags are those of
+//! virtual-clock and fair queueing; charging after the fact comes from deficit round robin.)
 //!
-//! [`Ranked::set_shares`] changes shares while work waits. What a rank is owed stays the same amount of
-//! its own worker time: what is left until it is due is stretched anew, `F − V` times `s/s'`. A rank that
-//! had no share begins to wait, if it waits; one that has none any more is never due. Entries stay where
-//! they are. Work that is under way is settled by the new share, which can be wrong by what was charged
-//! for it in advance, and no more.
+//! [`Ranked::set_shares`] changes shares while work waits. A rank is still owed the same amount of its own
+//! worker time: the time left until it is due, `F − V`, is multiplied by `s/s'`. A rank that had no share
+//! starts as if it began to wait, if it has work; a rank that has none any more is never due. Entries stay
+//! where they are. Work that is under way is settled by the new share. This can be wrong by what was charged
+//! for it in advance, but no more.
 //!
 //! **The bound.** With `W` workers, `n` ranks that have a share, and no service longer than `L`, an entry
 //! that is the `j`-th to be served of its rank, counted from when it is pushed, is handed out within
@@ -38,31 +38,30 @@
 //! j·L / (W·s) + (n + 1)·L
 //! ```
 //!
-//! Why: `F ≤ V + L/s` always, and each service before it adds at most `L/s`. `V` grows by `W` per unit of
-//! time while work waits, reported up to `L` late. Once due, up to `n − 1` other ranks may be due
-//! earlier, and the workers are at most `L` from their next `pop`. A rank without a share waits for as
-//! long as the ranks before it have work: voigt's figure 7.
+//! Proof: `F ≤ V + L/s` always, and each service before the entry adds at most `L/s`. While work waits, `V`
+//! grows by `W` per unit of time, reported up to `L` late. Once the rank is due, up to `n − 1` other ranks
+//! may be due earlier, and each worker calls `pop` again within `L`. A rank without a share waits as long as
+//! the ranks above it have work: voigt's figure 7.
 //!
 //! # Numbers
 //!
-//! A [queue of entries with numbers](Ranked::by_number) takes within a rank the least number first, whoever
-//! the client is; what the number is (the bytes that are left, say) is the caller's affair. Whatever comes,
-//! no entry starves: of [`FAIR_EVERY`] entries taken of a rank the last is the one that waits longest. So
-//! the entry before which `j − 1` others of its rank came is taken among the next `FAIR_EVERY · j` of its
-//! rank, and the bound above holds with that in the place of `j`.
+//! A [queue of entries with numbers](Ranked::by_number) takes within a rank the least number first,
+//! regardless of clients; the caller decides what the number means (for example, the bytes that are left). No
+//! entry starves: of every [`FAIR_EVERY`] entries taken of a rank, the last one is the entry that has waited
+//! longest. So an entry that has `j − 1` earlier ones of its rank before it is taken among the next
+//! `FAIR_EVERY · j` of its rank, and the bound above holds with that in the place of `j`.
 //!
 //! # Cost
 //!
-//! Entries lie in one table and are linked. While a rank has work of one client only, or not more
-//! than one entry of any client, first come first served *is* by turns, and nothing else is kept.
-//! Otherwise clients are hashed to [`BUCKETS`] queues, whatever their number (stochastic fairness
-//! queueing, McKenney 1990): two that fall together share a turn. The hash has a seed, so a client cannot
-//! choose whom to fall together with.
+//! Entries lie in one table and are linked. While a rank has work of one client only, or at most one entry of
+//! each client, first come first served *is* by turns, and only a list is kept. Otherwise clients are hashed
+//! to [`BUCKETS`] queues, whatever their number (stochastic fairness queueing, McKenney 1990): two clients in
+//! one bucket share a turn. The hash has a seed, so a client cannot choose with whom it shares.
 //!
-//! Instructions for one push, one pop and the report, counted by callgrind over
-//! `examples/ranked_cost.rs` with 8 entries waiting (some 40 are the loop around them): 183 with one rank
-//! and one client, 250 with one rank and 64 clients that all wait, 325 with four ranks. A bare deque
-//! needs 33 there. In time, 14, 17 and 20 ns against 2: under half a percent of a cache hit.
+//! Instructions for one push, one pop and one report, counted by callgrind over `examples/ranked_cost.rs`
+//! with 8 entries waiting (some 40 are the loop around them): 183 with one rank and one client, 250 with one
+//! rank and 64 clients that all wait, 325 with four ranks. A bare deque needs 33 there. In time, 14, 17 and
+//! 20 ns against 2: under half a percent of a cache hit.
 
 mod floor;
 mod keyed;
@@ -79,35 +78,35 @@ use std::fmt;
 pub use keyed::FAIR_EVERY;
 pub use lane::BUCKETS;
 
-/// The most ranks there can be.
+/// The largest number of ranks.
 pub const MOST_RANKS: usize = 64;
 
-/// Waiting work in the order in which it is to be done.
+/// Waiting work, in the order in which it will be done.
 #[derive(Debug)]
 pub struct Ranked<T> {
     nodes: Nodes<T>,
     lanes: Box<[Lane]>,
     floors: Floors,
-    /// Bit `r` is set while rank `r` has work.
+    /// Bit `r` is set while rank `r` has waiting work.
     waiting: u64,
     most: usize,
     multiplier: u64,
 }
 
-/// Names one entry from [`Ranked::push`] until it is popped or removed; afterwards it names nothing.
+/// The name of an entry from [`Ranked::push`] until it is popped or removed; afterwards it finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     index: u32,
     generation: u32,
 }
 
-/// Goes with an entry that was popped, and back to [`Ranked::ran`] when its work has ended.
+/// A token for a popped entry, to be passed to [`Ranked::ran`] when its work has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "worker time that is not reported counts for nothing"]
 pub struct Turn {
     rank: u8,
     by_floor: bool,
-    /// What was charged in advance.
+    /// The time charged in advance.
     charged_ns: u64,
 }
 
@@ -117,23 +116,23 @@ impl Turn {
         self.rank
     }
 
-    /// Whether it went before a higher rank because its own was due.
+    /// Whether the entry went before a higher rank because its own was due.
     pub fn by_floor(&self) -> bool {
         self.by_floor
     }
 }
 
-/// Why there is no such order.
+/// Why shares do not make an order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RankedError {
-    /// No rank, more than [`MOST_RANKS`], or another number than there is.
+    /// There is no rank, there are more than [`MOST_RANKS`], or another number than before.
     Ranks {
-        /// How many.
+        /// The number of ranks.
         ranks: usize,
     },
     /// A share is not between 0 and 1.
     Share {
-        /// Of which rank.
+        /// The rank.
         rank: usize,
         /// The share.
         share: f64,
@@ -161,7 +160,7 @@ impl fmt::Display for RankedError {
 
 impl std::error::Error for RankedError {}
 
-/// Whether there can be an order with these shares.
+/// Checks that these shares make an order.
 fn check(shares: &[f64]) -> Result<(), RankedError> {
     if shares.is_empty() || shares.len() > MOST_RANKS {
         return Err(RankedError::Ranks { ranks: shares.len() });
@@ -170,7 +169,7 @@ fn check(shares: &[f64]) -> Result<(), RankedError> {
         return Err(RankedError::Share { rank, share: shares[rank] });
     }
     let sum = shares.iter().sum();
-    // Three shares of a third add up to a little more than one.
+    // three shares of a third add up to a little more than one
     if sum > 1.0 + 1e-9 {
         return Err(RankedError::Sum { sum });
     }
@@ -178,22 +177,22 @@ fn check(shares: &[f64]) -> Result<(), RankedError> {
 }
 
 impl<T> Ranked<T> {
-    /// One rank for each of `shares`, which say how much of the worker time a rank gets while it has
-    /// work, whatever the ranks before it want: 0 to 1 each, together at most 1. At most `most` entries
-    /// wait at once. `seed` should be secret.
+    /// A queue with one rank for each of `shares`. A share, 0 to 1, is the part of the worker time that the
+    /// rank gets while it has work, even if higher ranks have work; together they are at most 1. At most
+    /// `most` entries wait at once. `seed` should be secret.
     ///
     /// # Errors
-    /// If there is no such order.
+    /// The shares are out of range, or their number is.
     pub fn new(shares: &[f64], most: usize, seed: u64) -> Result<Ranked<T>, RankedError> {
         check(shares)?;
         Ok(Ranked::with(shares, most, seed))
     }
 
-    /// Other shares from now on, one for each rank as [`new`](Ranked::new) wants them. Everything that
-    /// waits stays in its place; only which rank is due changes (see *Floors*).
+    /// Sets other shares, one for each rank as in [`new`](Ranked::new). All waiting entries keep their
+    /// places; only the time at which each rank is due changes (see *Floors*).
     ///
     /// # Errors
-    /// If there is no such order, or it has another number of ranks; nothing has changed then.
+    /// The shares are out of range, or there is another number of them; nothing has changed then.
     pub fn set_shares(&mut self, shares: &[f64]) -> Result<(), RankedError> {
         if shares.len() != self.lanes.len() {
             return Err(RankedError::Ranks { ranks: shares.len() });
@@ -203,16 +202,16 @@ impl<T> Ranked<T> {
         Ok(())
     }
 
-    /// A single rank: only the clients take turns.
+    /// A queue with a single rank: only the clients take turns.
     pub fn single(most: usize, seed: u64) -> Ranked<T> {
         Ranked::with(&[0.0], most, seed)
     }
 
-    /// As [`new`](Ranked::new), but within a rank entries are in the order of
-    /// [their numbers](Ranked::push_number).
+    /// A queue like that of [`new`](Ranked::new), except that within a rank entries are ordered by [their
+    /// numbers](Ranked::push_number).
     ///
     /// # Errors
-    /// If there is no such order.
+    /// The shares are out of range, or their number is.
     pub fn by_number(shares: &[f64], most: usize) -> Result<Ranked<T>, RankedError> {
         check(shares)?;
         let lanes = shares.iter().map(|_| Lane::keyed()).collect();
@@ -230,12 +229,12 @@ impl<T> Ranked<T> {
         }
     }
 
-    /// Adds an entry. A `rank` beyond the last counts as the last; `client` is a number of its own;
-    /// `weight` entries of a client are popped in a row when its turn comes (0 counts as 1; among the
-    /// entries that wait, the weight given last holds).
+    /// Adds an entry. A `rank` beyond the last counts as the last; `client` identifies the client; `weight`
+    /// entries of a client are popped in a row when its turn comes (0 counts as 1; the weight of the client's
+    /// latest waiting entry counts).
     ///
     /// # Errors
-    /// Gives the item back if too many are waiting.
+    /// Too many entries wait; the item is given back.
     #[inline]
     pub fn push(&mut self, rank: u8, client: u64, weight: u8, item: T) -> Result<Key, T> {
         if self.nodes.len() >= self.most {
@@ -246,11 +245,11 @@ impl<T> Ranked<T> {
         Ok(self.lanes[rank].push(&mut self.nodes, hash, rank as u8, weight.max(1), item))
     }
 
-    /// Adds an entry to a queue that is [by number](Ranked::by_number): of its rank the least number goes
-    /// first, of equal ones who came first, but see *Numbers*.
+    /// Adds an entry to a queue that is [by number](Ranked::by_number): within a rank the least number goes
+    /// first, and of equal ones the earliest, but see *Numbers*.
     ///
     /// # Errors
-    /// Gives the item back if too many are waiting.
+    /// Too many entries wait; the item is given back.
     pub fn push_number(&mut self, rank: u8, number: u64, item: T) -> Result<Key, T> {
         if self.nodes.len() >= self.most {
             return Err(item);
@@ -259,7 +258,7 @@ impl<T> Ranked<T> {
         Ok(self.lanes[rank].push_keyed(&mut self.nodes, rank as u8, number, item))
     }
 
-    /// An entry of this rank is to be added. Returns the place of the rank.
+    /// Notes that an entry of this rank is about to be added. Returns the rank's index.
     #[inline]
     fn begins_to_wait(&mut self, rank: u8) -> usize {
         let rank = usize::from(rank).min(self.lanes.len() - 1);
@@ -272,14 +271,14 @@ impl<T> Ranked<T> {
         rank
     }
 
-    /// Takes the entry that is to be done next. Its work counts from [`ran`](Ranked::ran) on.
+    /// Takes the next entry. Its work is accounted for by [`ran`](Ranked::ran).
     #[inline]
     pub fn pop(&mut self) -> Option<(T, Turn)> {
         self.pop_down_to(u8::MAX)
     }
 
-    /// As [`pop`](Ranked::pop), for a worker that takes nothing of ranks below `last`: `None` if such
-    /// an entry is to be done next.
+    /// Like [`pop`](Ranked::pop), for a worker that serves no ranks below `last`: `None` if the next entry is
+    /// of such a rank.
     #[inline]
     pub fn pop_down_to(&mut self, last: u8) -> Option<(T, Turn)> {
         let (rank, due) = self.choose(self.waiting)?;
@@ -289,7 +288,7 @@ impl<T> Ranked<T> {
         self.pop_of(rank, due)
     }
 
-    /// As [`pop`](Ranked::pop), as if nothing waited of the ranks below `last`.
+    /// Like [`pop`](Ranked::pop), ignoring entries of ranks below `last`.
     pub fn pop_within(&mut self, last: u8) -> Option<(T, Turn)> {
         let within = match last {
             last if usize::from(last) + 1 >= MOST_RANKS => self.waiting,
@@ -310,12 +309,12 @@ impl<T> Ranked<T> {
         Some((item, turn))
     }
 
-    /// The rank of the entry that is to be done next.
+    /// The rank of the next entry.
     pub fn next_rank(&self) -> Option<u8> {
         self.choose(self.waiting).map(|(rank, _)| rank as u8)
     }
 
-    /// The rank of the entry that is to be done next, of those in `waiting`, and whether that is so because it is due.
+    /// The rank of the next entry, of the ranks in `waiting`, and whether it is next because it is due.
     #[inline]
     fn choose(&self, waiting: u64) -> Option<(usize, bool)> {
         if waiting == 0 {
@@ -327,7 +326,8 @@ impl<T> Ranked<T> {
         Some((due.unwrap_or(first), due.is_some()))
     }
 
-    /// The work of an entry has ended and took `ns` nanoseconds of a worker; 0 if it was not done.
+    /// Records that the work of an entry has ended and took `ns` nanoseconds of a worker; 0 if it was not
+    /// done.
     #[inline]
     pub fn ran(&mut self, turn: Turn, ns: u64) {
         if self.lanes.len() > 1 {
@@ -335,8 +335,8 @@ impl<T> Ranked<T> {
         }
     }
 
-    /// Takes an entry out of its turn: its client has gone, or it has waited too long. `None` if it
-    /// was popped or removed before.
+    /// Removes an entry before its turn, because its client has gone or it has waited too long. `None` if it
+    /// was already popped or removed.
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let rank = self.nodes.find(key)?;
         let item = self.lanes[rank].remove(&mut self.nodes, key.index);
@@ -347,22 +347,22 @@ impl<T> Ranked<T> {
         item
     }
 
-    /// Entries that wait.
+    /// The number of waiting entries.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether none waits.
+    /// Whether no entry waits.
     pub fn is_empty(&self) -> bool {
         self.waiting == 0
     }
 
-    /// Entries that wait, by rank.
+    /// The number of waiting entries, by rank.
     pub fn waiting(&self) -> impl Iterator<Item = usize> {
         self.lanes.iter().map(Lane::len)
     }
 
-    /// Worker time reported, by rank, in nanoseconds. A single rank keeps no account.
+    /// The reported worker time, by rank, in nanoseconds. A queue with a single rank keeps no account.
     pub fn worked_ns(&self) -> impl Iterator<Item = u64> {
         self.floors.worked_ns()
     }

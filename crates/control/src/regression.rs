@@ -1,4 +1,4 @@
-//! `c1` and `c2` from runs at saturation.
+//! The fit of `c1` and `c2` to runs at saturation.
 //!
 //! "Repeat the experiment with different concurrent connections or URL sizes. Each time a different
 //! Wmax and Rmax are recorded, every case is corresponding to a fully utilized server, i.e. U = 100 %"
@@ -9,14 +9,14 @@
 use crate::utilisation::Costs;
 use std::fmt;
 
-/// The least number of runs: with two the fit is exact and says nothing about its error.
+/// The least number of runs: with two the fit would be exact, and its error unknown.
 const LEAST_RUNS: usize = 3;
 
-/// Runs whose answers differ less in size than this cannot tell the cost of a byte from that of a
-/// request. It is the squared sine of the angle between `W` and `R` as vectors over the runs.
+/// The least difference in size between the answers of the runs: below it the cost of a byte cannot be told
+/// from that of a request. It is the squared sine of the angle between `W` and `R` as vectors over the runs.
 const LEAST_SPREAD: f64 = 1e-6;
 
-/// A run in which the server was used fully.
+/// A run in which the server was fully used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SaturatedRun {
     /// `W`: requests per second.
@@ -34,33 +34,34 @@ pub struct Fit {
     pub request_error_s: f64,
     /// The standard error of `c2`.
     pub byte_error_s: f64,
-    /// R² of `U`: `1 − Σ(1 − c1·W − c2·R)² / n`. It is the uncentred one, because `U` is 1 in all runs.
+    /// R² of `U`: `1 − Σ(1 − c1·W − c2·R)² / n`. The value is the uncentred one, because `U` is 1 in all
+    /// runs.
     pub r_squared: f64,
-    /// R² of the service time `1/W` as `c1 + c2·x` (keta eq. 1) with `x = R/W`, centred: the share
-    /// of the differences between the runs that the answers' size explains. The stricter of the two,
+    /// R² of the service time `1/W` as `c1 + c2·x` (keta eq. 1) with `x = R/W`, centred: the share of the
+    /// differences between the runs that the size of the answers explains. It is the stricter of the two, and
     /// dominated by the slowest runs. Below 0 when the mean would be the better guess.
     pub service_r_squared: f64,
 }
 
-/// Why there is no fit.
+/// Why the runs do not give a fit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FitError {
-    /// Too few runs to know an error.
+    /// There are too few runs to know an error.
     TooFew {
-        /// How many there are.
+        /// The number of runs.
         runs: usize,
-        /// How many there must be.
+        /// The least number of runs.
         least: usize,
     },
-    /// A run has no requests, or a rate is negative or no number.
+    /// A run has no requests, or a rate is negative or NaN.
     Rate {
-        /// Which run, counted from 0.
+        /// The index of the run.
         run: usize,
     },
     /// All runs have the same bytes per request, so the two costs cannot be told apart.
     SameSize,
-    /// A cost came out negative: the runs were not all at saturation, or something else limited
-    /// them.
+    /// A cost came out negative: the runs were not all at saturation, or something other than the server
+    /// limited them.
     Negative {
         /// The costs.
         costs: Costs,
@@ -92,7 +93,7 @@ impl std::error::Error for FitError {}
 /// The least-squares fit of `1 = c1·W + c2·R`.
 ///
 /// # Errors
-/// If the runs do not determine both costs, or contradict the model.
+/// The runs do not determine both costs, or contradict the model.
 pub fn fit(runs: &[SaturatedRun]) -> Result<Fit, FitError> {
     if runs.len() < LEAST_RUNS {
         return Err(FitError::TooFew { runs: runs.len(), least: LEAST_RUNS });
@@ -106,7 +107,7 @@ pub fn fit(runs: &[SaturatedRun]) -> Result<Fit, FitError> {
     if let Some(run) = runs.iter().position(|run| !is_usable(run)) {
         return Err(FitError::Rate { run });
     }
-    // Both rates by their largest value, so that the squares stay near 1.
+    // both rates are divided by their largest value, so that the squares stay near 1
     let largest = |rate: fn(&SaturatedRun) -> f64| runs.iter().map(rate).fold(0.0, f64::max);
     let (w_unit, r_unit) = (largest(|run| run.requests_per_s), largest(|run| run.bytes_per_s));
     if r_unit == 0.0 {
@@ -147,7 +148,7 @@ fn service_r_squared(runs: &[SaturatedRun], costs: &Costs) -> f64 {
         missed += (measured - computed).powi(2);
         total += (measured - mean).powi(2);
     }
-    // Times that do not differ are explained if they are met.
+    // if the times do not differ, an exact fit explains them fully
     if total > 0.0 { 1.0 - missed / total } else { f64::from(missed == 0.0) }
 }
 
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The run of a server with these costs whose answers have `size` bytes; `error` is relative.
+    /// The run of a server with these costs, and answers of `size` bytes; `error` is relative.
     fn run(request_s: f64, byte_s: f64, size: f64, error: f64) -> SaturatedRun {
         let requests_per_s = (1.0 + error) / (request_s + byte_s * size);
         SaturatedRun { requests_per_s, bytes_per_s: requests_per_s * size }
@@ -164,13 +165,13 @@ mod tests {
 
     #[test]
     fn a_worked_example() {
-        // Solved by hand: sums WW 14, WR 12, RR 21, W 6, R 7; determinant 150.
+        // solved by hand: sums WW 14, WR 12, RR 21, W 6, R 7; determinant 150
         let rates = [(1.0, 4.0), (2.0, 1.0), (3.0, 2.0)];
         let runs = rates.map(|(w, r)| SaturatedRun { requests_per_s: w, bytes_per_s: r });
         let fit = fit(&runs).unwrap();
         assert!((fit.costs.request_s - 42.0 / 150.0).abs() < 1e-12);
         assert!((fit.costs.byte_s - 26.0 / 150.0).abs() < 1e-12);
-        // Errors of U: 4/150, 40/150, −28/150; their squares add up to 2400/150².
+        // errors of U: 4/150, 40/150, −28/150; their squares add up to 2400/150²
         let missed = 2400.0 / 22_500.0;
         assert!((fit.r_squared - (1.0 - missed / 3.0)).abs() < 1e-12);
         assert!((fit.request_error_s - (missed * 21.0 / 150.0f64).sqrt()).abs() < 1e-12);
@@ -200,7 +201,7 @@ mod tests {
             bad[1].requests_per_s = rate;
             assert_eq!(fit(&bad), Err(FitError::Rate { run: 1 }), "{rate}");
         }
-        // Larger answers came faster: the small ones were not at saturation.
+        // larger answers came faster, so the runs with small ones were not at saturation
         let rates = [(100.0, 1e4), (200.0, 2e6), (300.0, 9e6)];
         let faster = rates.map(|(w, r)| SaturatedRun { requests_per_s: w, bytes_per_s: r });
         assert!(matches!(fit(&faster), Err(FitError::Negative { .. })), "{:?}", fit(&faster));

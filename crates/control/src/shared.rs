@@ -1,8 +1,9 @@
-//! Counts that a server has in common with those that it has replaced, so that old and new together keep a limit.
+//! Counts that a server shares with the ones it has replaced, so that old and new processes together keep a
+//! limit.
 //!
-//! In: words of memory that all these processes see. Out: for each limit a [`SharedCount`], which says what the others
-//! have of it. Each process writes to a column of its own, so that what it had is known when it dies, and no lock can
-//! be left behind by one that dies.
+//! In: words of memory that all these processes see. Out: for each limit a [`SharedCount`], which says what
+//! the other processes have of it. Each process writes to a column of its own. So the counts of a process are
+//! known when it dies, and no lock can be left behind.
 //!
 //! ```text
 //!              process 71 (generation 1)   72 (2)        free   …
@@ -10,26 +11,27 @@
 //!   row "b"    0                           1, 0 and 1    0
 //! ```
 //!
-//! Who wants one more counts itself first and looks at the others then: of two that do so at the same time at least one
-//! sees the other, and takes its own back if that is too much. Of requests that wait in several processes the highest
-//! rank is first, and of one rank those in the oldest process, as long as that [shows](SharedCounts::beat) that it looks
-//! after them.
+//! A process that takes one more counts it first and then looks at the others' counts: of two processes that
+//! do so at the same time, at least one sees the other, and gives its own back if that is too much. Of
+//! requests that wait in several processes, the highest rank goes first, and within a rank those in the
+//! oldest process, as long as that process [shows](SharedCounts::beat) that it is alive.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Mutex, PoisonError};
 
-/// Processes that can share: the newest, those before it that finish what they have, and some that end just now.
+/// The largest number of processes that can share: the newest, earlier ones that finish their work, and some
+/// that are just ending.
 const COLUMNS: usize = 16;
-/// Words of a row: what each process has, and then which ranks wait in each.
+/// The words of a row: the count of each process, and then the waiting ranks of each.
 const ROW: usize = 2 * COLUMNS;
-/// Limits that can be shared. What comes after that is counted by each process for itself.
+/// The largest number of limits that can be shared. Further ones are counted by each process for itself.
 const ROWS: usize = 1 << 15;
-/// Words in a table of clients.
+/// The number of words in a table of clients.
 const CLIENT_WORDS: usize = 1 << 16;
 
-/// Where what lies, in words.
+/// The positions of the parts, in words.
 const SECRET: usize = 0;
 const USED_ROWS: usize = 2;
 const USED_COLUMNS: usize = 3;
@@ -39,10 +41,11 @@ const COUNTS: usize = BEATS + COLUMNS;
 const BUCKETS: usize = COUNTS + ROWS * ROW;
 const CLIENTS: usize = BUCKETS + CLIENT_WORDS;
 
-/// For so long an older process is taken to look after requests that wait in it.
+/// How long after its last heartbeat an older process is assumed to serve the requests that wait in it, in
+/// milliseconds.
 const BEAT_MS: u64 = 1000;
 
-/// The counts of one process, and its view of those of the others.
+/// The counts of this process, and its view of those of the others.
 #[derive(Debug)]
 pub struct SharedCounts {
     words: &'static [AtomicU64],
@@ -59,7 +62,8 @@ pub struct SharedCount {
     column: usize,
 }
 
-/// Tables of clients: what each is charged is the same for all processes, what each has under way is counted by column.
+/// The tables of clients. Buckets are the same for all processes; requests under way are counted in a table
+/// for each process.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedClients {
     words: &'static [AtomicU64],
@@ -67,14 +71,14 @@ pub struct SharedClients {
 }
 
 impl SharedCounts {
-    /// How many words it needs, which are zero at first.
+    /// The number of words that the counts need. They must be zero at first.
     pub const WORDS: usize = CLIENTS + COLUMNS * CLIENT_WORDS;
 
-    /// What the words mean. Processes that differ here have nothing in common.
+    /// The version of the layout. Processes with different versions share nothing.
     pub const LAYOUT: u32 = 2;
 
-    /// Counts of a process that replaces no other; `words` are [so many](SharedCounts::WORDS). The secret keys the
-    /// hashes of clients.
+    /// Counts of a process that replaces no other; `words` has [this many words](SharedCounts::WORDS). The
+    /// secret keys the hashes of clients.
     pub fn new(words: &'static [AtomicU64], process: u32, secret: [u64; 2]) -> SharedCounts {
         for (at, half) in secret.into_iter().enumerate() {
             words[SECRET + at].store(half, Relaxed);
@@ -84,8 +88,8 @@ impl SharedCounts {
         SharedCounts { words, column: 0, generation: 1, rows: Mutex::default() }
     }
 
-    /// Counts of the process that replaces one which has [handed](SharedCounts::hand) this. `None` if as many share them
-    /// as can.
+    /// Counts of a process that replaces one that has [handed](SharedCounts::hand) these values. `None` if
+    /// the largest number of processes share already.
     pub fn join(
         words: &'static [AtomicU64],
         process: u32,
@@ -98,20 +102,20 @@ impl SharedCounts {
             words[PROCESSES + column].compare_exchange(0, own, SeqCst, Relaxed).is_ok()
         };
         let column = (0..COLUMNS).find(is_free)?;
-        // one that has joined and failed may have left something
+        // a process that has joined and failed may have left values
         wipe(words, column);
         words[USED_COLUMNS].fetch_add(1, SeqCst);
         let rows = rows.into_iter().filter(|(_, row)| (*row as usize) < ROWS).collect();
         Some(SharedCounts { words, column, generation, rows: Mutex::new(rows) })
     }
 
-    /// What the process that replaces this one has to know: the generation, and which limit has which row.
+    /// The values that the process replacing this one needs: the generation, and the row of each limit.
     pub fn hand(&self) -> (u32, Vec<(String, u32)>) {
         let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         (self.generation, rows.iter().map(|(name, row)| (name.clone(), *row)).collect())
     }
 
-    /// The limit of this name: the same in each process. `None` if there are as many as can be.
+    /// The limit of this name: the same in each process. `None` if there is no free row.
     pub fn of(&self, name: &str) -> Option<SharedCount> {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let row = match rows.get(name) {
@@ -127,28 +131,28 @@ impl SharedCounts {
         Some(SharedCount { words: self.words, row, column: self.column })
     }
 
-    /// What is kept for clients.
+    /// The tables of clients.
     pub fn clients(&self) -> SharedClients {
         SharedClients { words: self.words, column: self.column }
     }
 
-    /// Whether another process shares them now.
+    /// Whether another process shares the counts at present.
     #[inline]
     pub fn has_others(&self) -> bool {
         has_others(self.words)
     }
 
-    /// Shows that this process looks after what waits in it.
+    /// Shows that this process serves the requests that wait in it.
     pub fn beat(&self, now_ms: u64) {
         self.words[BEATS + self.column].store(now_ms, Relaxed);
     }
 
-    /// A process has ended: what it had is free.
+    /// Frees the counts of a process that has ended.
     pub fn ended(&self, process: u32) {
         self.clear(|word| word >> 32 == u64::from(process));
     }
 
-    /// The processes that have replaced this one, or were about to, have ended.
+    /// Frees the counts of processes that replaced this one, or were about to, and have ended.
     pub fn newer_ended(&self) {
         let own = u64::from(self.generation);
         self.clear(|word| generation(word) > own);
@@ -161,7 +165,7 @@ impl SharedCounts {
                 continue;
             }
             wipe(self.words, column);
-            // another process that hears of it does this, too
+            // another process that learns of the end may have done this already
             let freed = self.words[PROCESSES + column].compare_exchange(word, 0, SeqCst, Relaxed);
             if freed.is_ok() {
                 self.words[USED_COLUMNS].fetch_sub(1, SeqCst);
@@ -171,52 +175,53 @@ impl SharedCounts {
 }
 
 impl SharedCount {
-    /// This process has one more.
+    /// Adds one to this process's count.
     #[inline]
     pub fn take(&self) {
         self.row[self.column].fetch_add(1, SeqCst);
     }
 
-    /// One less.
+    /// Takes one from this process's count.
     #[inline]
     pub fn give_back(&self) {
         self.row[self.column].fetch_sub(1, SeqCst);
     }
 
-    /// One more of those that this process has, unless they are as many as that.
+    /// Adds one to this process's count, unless the count has reached `most`.
     #[inline]
     pub fn take_below(&self, most: u32) -> bool {
         let more = |taken: u64| (taken < u64::from(most)).then_some(taken + 1);
         self.row[self.column].fetch_update(SeqCst, SeqCst, more).is_ok()
     }
 
-    /// So many that this process has were counted elsewhere until now.
+    /// Adds `taken` requests that this process already has, and that were counted elsewhere until now.
     pub fn add(&self, taken: u32) {
         self.row[self.column].fetch_add(taken.into(), SeqCst);
     }
 
-    /// From now on they are.
+    /// Removes `taken` requests, which are counted elsewhere from now on.
     pub fn subtract(&self, taken: u32) {
         self.row[self.column].fetch_sub(taken.into(), SeqCst);
     }
 
-    /// Requests of these ranks wait in this process, a bit for each.
+    /// Announces the ranks of requests that wait in this process, a bit for each.
     #[inline]
     pub fn set_waiting(&self, ranks: u32) {
         self.row[COLUMNS + self.column].store(ranks.into(), SeqCst);
     }
 
-    /// The word with what this process has: one less is there what [`give_back`](SharedCount::give_back) does.
+    /// The word with this process's count. Taking one from it is what [`give_back`](SharedCount::give_back)
+    /// does.
     pub fn word(&self) -> &'static AtomicU64 {
         &self.row[self.column]
     }
 
-    /// What this process has.
+    /// The count of this process.
     pub fn own(&self) -> u32 {
         u32::try_from(self.row[self.column].load(SeqCst)).unwrap_or(u32::MAX)
     }
 
-    /// What the others have.
+    /// The counts of the other processes together.
     #[inline]
     pub fn others(&self) -> u32 {
         if !has_others(self.words) {
@@ -226,7 +231,7 @@ impl SharedCount {
         u32::try_from(others.fold(0, u64::saturating_add)).unwrap_or(u32::MAX)
     }
 
-    /// Whether a request that waits in another process, which looks after it, is before one of this rank.
+    /// Whether a request that waits in another, live process goes before one of this rank.
     #[inline]
     pub fn is_behind(&self, rank: u8, now_ms: u64) -> bool {
         has_others(self.words) && self.is_behind_others(rank, now_ms)
@@ -247,7 +252,7 @@ impl SharedCount {
         })
     }
 
-    /// The columns that others have.
+    /// The columns of other processes.
     fn other_columns(&self) -> impl Iterator<Item = usize> {
         let others = (0..COLUMNS).filter(|column| *column != self.column);
         others.filter(|column| self.words[PROCESSES + column].load(SeqCst) != 0)
@@ -255,22 +260,22 @@ impl SharedCount {
 }
 
 impl SharedClients {
-    /// The secret of hashes.
+    /// The secret for hashes of clients.
     pub fn secret(&self) -> [u64; 2] {
         [0, 1].map(|half| self.words[SECRET + half].load(Relaxed))
     }
 
-    /// What clients are charged, for all processes.
+    /// The buckets of clients, for all processes.
     pub fn buckets(&self) -> &'static [AtomicU64] {
         table(self.words, BUCKETS)
     }
 
-    /// What clients have under way in this process.
+    /// The counts of clients' requests under way in this process.
     pub fn counts(&self) -> &'static [AtomicU64] {
         table(self.words, CLIENTS + self.column * CLIENT_WORDS)
     }
 
-    /// The same in each other process.
+    /// The same counts of each other process.
     pub fn counts_of_others(&self) -> impl Iterator<Item = &'static [AtomicU64]> + use<> {
         let SharedClients { words, column: own } = *self;
         let most = if has_others(words) { COLUMNS } else { 0 };
@@ -280,7 +285,7 @@ impl SharedClients {
     }
 }
 
-/// Nothing is taken in this column, and nothing waits.
+/// Clears the counts, waiting ranks and clients' counts of a column.
 fn wipe(words: &'static [AtomicU64], column: usize) {
     let used = (words[USED_ROWS].load(SeqCst) as usize).min(ROWS);
     for row in (0..used).map(|row| COUNTS + row * ROW) {
@@ -288,7 +293,7 @@ fn wipe(words: &'static [AtomicU64], column: usize) {
         words[row + COLUMNS + column].store(0, SeqCst);
     }
     for word in table(words, CLIENTS + column * CLIENT_WORDS) {
-        // pages that nobody has written to are left alone
+        // pages that were never written to are not touched
         if word.load(Relaxed) != 0 {
             word.store(0, Relaxed);
         }
@@ -296,7 +301,7 @@ fn wipe(words: &'static [AtomicU64], column: usize) {
     words[BEATS + column].store(0, Relaxed);
 }
 
-/// The word of a column.
+/// The word that marks a column as used by a process.
 fn of_process(process: u32, generation: u32) -> u64 {
     u64::from(process) << 32 | u64::from(generation)
 }
@@ -355,7 +360,7 @@ mod tests {
         new.ended(71);
         assert_eq!((newest.of("a").unwrap().others(), of_new.others()), (1, 0));
         assert_eq!(of_others().count(), 1);
-        // what the newest has is free if it ends
+        // the counts of the newest process are free if it ends
         newest.of("a").unwrap().take();
         assert_eq!(of_new.others(), 1);
         new.newer_ended();
@@ -400,7 +405,7 @@ mod tests {
         assert!(join(99).is_some() && others.len() == COLUMNS - 1);
     }
 
-    /// Of threads that stand for processes none ever has more than there is.
+    /// Threads that stand for processes never have more than the limit together.
     #[test]
     fn together_they_never_have_more_than_there_is() {
         const MOST: u32 = 3;

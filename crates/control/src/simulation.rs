@@ -1,5 +1,5 @@
-//! Four phases, their lists, threads and cores in virtual time: where a controller can be tried out
-//! without a machine, and its constants be looked for (keta's "off-line experiment", §4.2).
+//! Four phases, their lists, threads and cores in virtual time, to try a controller out without a machine,
+//! and to search for its constants (keta's "off-line experiment", §4.2).
 //!
 //! Tasks arrive at random (Poisson) and pass the phases in order. In each one a task first takes
 //! CPU time, which all threads that want a core share equally, and then time in which its thread is
@@ -11,25 +11,25 @@ use crate::allocation::{
 };
 use std::collections::VecDeque;
 
-/// What the tasks of an interval are like.
+/// The tasks of an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SimulatedWork {
-    /// Tasks that arrive per second, on average.
+    /// The number of tasks that arrive per second, on average.
     pub per_s: f64,
-    /// CPU time in each phase, by [`Phase::index`], nanoseconds.
+    /// The CPU time in each phase, by [`Phase::index`], in nanoseconds.
     pub cpu_ns: [u64; PHASES],
-    /// Time after that in which the thread is blocked, nanoseconds.
+    /// The time after that in which the thread is blocked, in nanoseconds.
     pub blocked_ns: [u64; PHASES],
 }
 
 impl SimulatedWork {
-    /// The least time to an answer, nanoseconds: no request ever waits for a thread or a core.
+    /// The least time to an answer, in nanoseconds, if a request never waits for a thread or a core.
     pub fn least_ns(&self) -> u64 {
         self.cpu_ns.iter().chain(&self.blocked_ns).sum()
     }
 }
 
-/// A remainder of work below this is none: rounding of a nanosecond's parts.
+/// Remaining work below this counts as none: rounding leaves fractions of a nanosecond.
 const NOTHING_NS: f64 = 1e-3;
 
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ struct SimulatedTask {
     listed_ns: f64,
     cpu_ns: f64,
     blocked_ns: f64,
-    /// It is of those from which a thread of process is kept.
+    /// Whether the task blocks in process, so that the reserved thread must not take it.
     is_job: bool,
 }
 
@@ -57,7 +57,7 @@ struct SimulatedPhase {
 }
 
 impl SimulatedPhase {
-    /// The first task that may begin, if no more than `jobs` threads do those that block.
+    /// The first task that may begin, if at most `jobs` threads may have tasks that block.
     fn next(&mut self, jobs: usize) -> Option<SimulatedTask> {
         let has_room = self.running.iter().filter(|task| task.is_job).count() < jobs;
         let place = self.list.iter().position(|task| has_room || !task.is_job)?;
@@ -65,7 +65,7 @@ impl SimulatedPhase {
     }
 }
 
-/// A pipeline, and what was seen of it.
+/// A pipeline, and the measurements of it.
 #[derive(Clone, Debug)]
 pub struct PipelineSimulation {
     controller: Option<Controller>,
@@ -79,16 +79,16 @@ pub struct PipelineSimulation {
     random: u64,
     keeps_one: bool,
     history: Vec<[u32; PHASES]>,
-    /// When it came, and how long it took.
+    /// For each answer, when its task arrived, and how long it took.
     answered: Vec<(f64, f64)>,
     period_answers: u64,
 }
 
 impl PipelineSimulation {
-    /// Steered by a controller with these settings, on as many cores as they name.
+    /// A pipeline steered by a controller with these settings, on as many cores as they name.
     ///
     /// # Errors
-    /// If the settings contradict themselves.
+    /// The settings contradict each other.
     pub fn steered(
         settings: AllocationSettings,
     ) -> Result<PipelineSimulation, AllocationSettingsError> {
@@ -98,8 +98,8 @@ impl PipelineSimulation {
         Ok(PipelineSimulation { controller: Some(controller), ..fixed })
     }
 
-    /// With threads that stay, on so many cores. The period only says how often
-    /// [`history`](PipelineSimulation::history) is kept.
+    /// A pipeline with constant numbers of threads. The period only determines how often
+    /// [`history`](PipelineSimulation::history) is recorded.
     pub fn fixed(targets: [u32; PHASES], cores: u32, period_ms: u32) -> PipelineSimulation {
         let period_ns = f64::from(period_ms.max(1)) * 1e6;
         PipelineSimulation {
@@ -119,21 +119,21 @@ impl PipelineSimulation {
         }
     }
 
-    /// With other random arrivals, the same for the same number.
+    /// The same pipeline with other random arrivals, which depend on the seed only.
     pub fn seeded(mut self, seed: u64) -> PipelineSimulation {
         self.random ^= seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // xorshift has one state that it never leaves
+        // the state 0 of xorshift never changes
         self.random = self.random.max(1);
         self
     }
 
-    /// With one of several threads of process kept from tasks that block there, as an engine does so
-    /// that files which hang leave a thread for those that are in memory.
+    /// The same pipeline with one of several threads of process reserved, that is kept from tasks that block
+    /// there, as an engine does: so files that hang leave a thread for those in memory.
     pub fn keeping_one(self) -> PipelineSimulation {
         PipelineSimulation { keeps_one: true, ..self }
     }
 
-    /// Has tasks of this kind arrive for so long. What waits at the end goes on in the next run.
+    /// Lets tasks of this kind arrive for `seconds`. Tasks that wait at the end continue in the next run.
     pub fn run(&mut self, work: &SimulatedWork, seconds: f64) -> &mut PipelineSimulation {
         let end_ns = self.now_ns + seconds * 1e9;
         self.next_arrival_ns = self.now_ns + self.gap_ns(work.per_s);
@@ -153,37 +153,37 @@ impl PipelineSimulation {
         self
     }
 
-    /// Threads of each phase now.
+    /// The present number of threads of each phase.
     pub fn targets(&self) -> [u32; PHASES] {
         self.targets
     }
 
-    /// Tasks in the list of a phase now.
+    /// The present number of tasks in the list of a phase.
     pub fn waiting(&self, phase: Phase) -> usize {
         self.lines[phase.index()].list.len()
     }
 
-    /// Threads of each phase after each period.
+    /// The number of threads of each phase after each period.
     pub fn history(&self) -> &[[u32; PHASES]] {
         &self.history
     }
 
-    /// The mean time to an answer, in milliseconds, of those complete in the last `seconds`; 0 if
-    /// there are none.
+    /// The mean time to an answer, in milliseconds, of those complete in the last `seconds`; 0 if there are
+    /// none.
     pub fn mean_ms(&self, seconds: f64) -> f64 {
         let since_ns = self.now_ns - seconds * 1e9;
         let late = self.answered.iter().filter(|(came_ns, took_ns)| came_ns + took_ns >= since_ns);
         mean(late.map(|(_, took_ns)| *took_ns)) / 1e6
     }
 
-    /// The mean time to an answer, in milliseconds, of all that ever came. What is not answered yet
-    /// counts with the time it has taken so far: a scheduler that keeps it waiting gains nothing by it.
+    /// The mean time to an answer, in milliseconds, of all tasks so far. A task that is not answered yet
+    /// counts with the time it has taken so far, so a scheduler gains nothing by keeping it waiting.
     pub fn mean_of_all_ms(&self) -> f64 {
         self.mean_of_ms(0.0, f64::INFINITY)
     }
 
-    /// As [`mean_of_all_ms`](PipelineSimulation::mean_of_all_ms), of those that came in these seconds since the
-    /// start.
+    /// Like [`mean_of_all_ms`](PipelineSimulation::mean_of_all_ms), of the tasks that arrived between these
+    /// times, in seconds since the start.
     pub fn mean_of_ms(&self, from_s: f64, to_s: f64) -> f64 {
         let counts = |came_ns: f64| came_ns >= from_s * 1e9 && came_ns < to_s * 1e9;
         let tasks = self.lines.iter().flat_map(|line| line.list.iter().chain(&line.running));
@@ -192,7 +192,7 @@ impl PipelineSimulation {
         mean(answered.map(|(_, took_ns)| *took_ns).chain(open)) / 1e6
     }
 
-    /// Between 0, included, and 1.
+    /// A random number between 0, included, and 1.
     fn uniform(&mut self) -> f64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -200,7 +200,7 @@ impl PipelineSimulation {
         (self.random >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Until the next arrival.
+    /// A random time until the next arrival.
     fn gap_ns(&mut self, per_s: f64) -> f64 {
         let uniform = self.uniform();
         if per_s > 0.0 { -(1.0 - uniform).ln() / per_s * 1e9 } else { f64::INFINITY }
@@ -215,8 +215,8 @@ impl PipelineSimulation {
         self.lines[phase].arrivals += 1;
     }
 
-    /// Ends what is done and begins what can begin, phase by phase, so that a task passes phases that
-    /// need no time at once.
+    /// Ends tasks that are done and begins those that can begin, phase by phase, so that a task passes at
+    /// once through phases in which it needs no time.
     fn settle(&mut self) {
         for phase in 0..PHASES {
             loop {
@@ -256,7 +256,7 @@ impl PipelineSimulation {
         }
     }
 
-    /// Goes on to the next moment at which something happens.
+    /// Advances to the next event.
     fn advance(&mut self, end_ns: f64) {
         let running = self.lines.iter().flat_map(|line| &line.running);
         let wanting = running.clone().filter(|task| task.cpu_ns > NOTHING_NS).count();
@@ -279,7 +279,7 @@ impl PipelineSimulation {
                 }
             }
         }
-        // the end itself, and not what rounding makes of it
+        // exactly the end, without rounding errors
         self.now_ns =
             if step_ns == next_ns { self.now_ns + next_ns } else { self.now_ns + step_ns };
     }
@@ -325,14 +325,15 @@ fn mean(times_ns: impl Iterator<Item = f64>) -> f64 {
 mod tests {
     use super::*;
 
-    /// A queue for one thread that computes: the others take no time.
+    /// A single queue for one thread that computes: the other phases take no time.
     fn one_queue(per_s: f64) -> SimulatedWork {
         SimulatedWork { per_s, cpu_ns: [0, 0, 1_000_000, 0], blocked_ns: [0; PHASES] }
     }
 
     #[test]
     fn a_queue_is_as_long_as_theory_says() {
-        // M/D/1: the mean wait is ρ·S / (2·(1 − ρ)); with ρ 0.8 and S 1 ms 2 ms, and 1 ms of service.
+        // M/D/1: the mean wait is ρ·S / (2·(1 − ρ)); with ρ = 0.8 and S = 1 ms it is 2 ms, plus 1 ms of
+        // service
         let mut simulation = PipelineSimulation::fixed([1; PHASES], 1, 20);
         simulation.run(&one_queue(800.0), 400.0);
         let mean_ms = simulation.mean_of_all_ms();
@@ -341,7 +342,7 @@ mod tests {
 
     #[test]
     fn threads_share_the_cores_and_blocked_ones_need_none() {
-        // Four threads of one core, each with the whole load of a saturated queue.
+        // four threads of one core, each with the whole load of a saturated queue
         let mut simulation = PipelineSimulation::fixed([1, 1, 4, 1], 1, 20);
         simulation.run(&one_queue(2_000.0), 10.0);
         let answered = simulation.answered.len() as f64 / 10.0;
@@ -366,7 +367,7 @@ mod tests {
         let least_ms = work.least_ns() as f64 / 1e6;
         let mean_ms = simulation.mean_ms(60.0);
         assert!(mean_ms >= least_ms - 1e-6 && mean_ms < 1.01 * least_ms, "{mean_ms}");
-        // Nothing is ever answered: the longer it waits the worse.
+        // no task is ever answered: the longer it waits the worse
         let stuck = SimulatedWork { per_s: 10.0, blocked_ns: [0, 0, 0, u64::MAX / 4], ..work };
         let mut simulation = PipelineSimulation::fixed([1; PHASES], 4, 20);
         let early_ms = simulation.run(&stuck, 5.0).mean_of_all_ms();

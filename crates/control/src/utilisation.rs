@@ -1,9 +1,9 @@
-//! The load monitor: one number for how much of the server is used, and whether that is busy.
+//! The load monitor: one number for how much of the server is used, and whether the server is busy.
 //!
-//! The service time of a request of `x` bytes is a fixed part and a part by size, `c1 + c2·x`
-//! (keta §4.2, eq. 1). Summed over the requests of a period and divided by its length:
-//! `U = c1·W + c2·R` (keta §4.2, eq. 2), with `W` in requests per second and `R` in bytes per
-//! second. `U` is 1 when the server is used fully.
+//! The service time of a request of `x` bytes is a fixed part and a part by size, `c1 + c2·x` (keta
+//! §4.2, eq. 1). Summed over the requests of a period and divided by its length: `U = c1·W + c2·R`
+//! (keta §4.2, eq. 2), with `W` in requests per second and `R` in bytes per second. `U` is 1 when
+//! the server is fully used.
 
 /// The constants of `U = c1·W + c2·R` for one machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,26 +15,26 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// What a request and a byte cost without a calibration: 5.3 µs and 0.087 ns of one core,
-    /// as measured with hot files of 1 KB to 1 MB over loopback (see `BENCHMARKING.md`), shared out
-    /// over `cores`.
+    /// The costs of a request and a byte without a calibration: 5.3 µs and 0.087 ns of one core, as
+    /// measured with hot files of 1 KB to 1 MB over loopback (see `BENCHMARKING.md`), divided by
+    /// `cores`.
     pub fn uncalibrated(cores: u32) -> Costs {
         let cores = f64::from(cores.max(1));
         Costs { request_s: 5.3e-6 / cores, byte_s: 0.087e-9 / cores }
     }
 
-    /// `U` for `requests_per_s` and `bytes_per_s`; 1 is a server used fully.
+    /// `U` for these rates; 1 is a fully used server.
     pub fn utilisation(&self, requests_per_s: f64, bytes_per_s: f64) -> f64 {
         self.request_s * requests_per_s + self.byte_s * bytes_per_s
     }
 }
 
-/// Between which utilisations the state stays what it was.
+/// The utilisations between which the state does not change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
-    /// Busy from this utilisation on.
+    /// The utilisation from which on the server is busy.
     pub busy: f64,
-    /// Not busy any more below this one; less than `busy`.
+    /// The utilisation below which it is no longer busy; less than `busy`.
     pub calm: f64,
 }
 
@@ -43,11 +43,11 @@ impl Thresholds {
     pub const DEFAULT: Thresholds = Thresholds { busy: 0.5, calm: 0.3 };
 }
 
-/// How much the newest period counts in the moving averages. A quarter: a step is seen for two
-/// thirds after four periods, and one odd period does not switch the state.
+/// The weight of the newest period in the moving averages. With a quarter, two thirds of a step
+/// show after four periods, and one odd period does not switch the state.
 const NEWEST: f64 = 0.25;
 
-/// Follows the load period by period.
+/// Follows the load, period by period.
 #[derive(Clone, Debug)]
 pub struct Monitor {
     costs: Costs,
@@ -72,17 +72,17 @@ pub struct MeasuredLoad {
 }
 
 impl Monitor {
-    /// Not busy, and nothing seen yet.
+    /// A monitor that is not busy and has no measurements yet.
     pub fn new(costs: Costs, thresholds: Thresholds) -> Monitor {
         Monitor { costs, thresholds, now: MeasuredLoad::default(), has_begun: false }
     }
 
-    /// Takes what was seen in a period and says what the load is now.
+    /// Takes the measurements of a period and returns the load.
     pub fn step(&mut self, requests_per_s: f64, bytes_per_s: f64) -> MeasuredLoad {
         let weight = if self.has_begun { NEWEST } else { 1.0 };
         self.has_begun = true;
         let before = self.now;
-        // What is no number would stay in the averages for ever.
+        // NaN would stay in the averages for ever
         let average =
             |old: f64, new: f64| old + weight * (if new.is_finite() { new } else { old } - old);
         let requests_per_s = average(before.requests_per_s, requests_per_s);
@@ -113,7 +113,7 @@ mod tests {
     fn a_single_core_is_full_with_what_it_was_measured_at() {
         let costs = Costs::uncalibrated(1);
         assert!((costs.utilisation(188_679.0, 0.0) - 1.0).abs() < 1e-3);
-        // Requests of 1 MB: 92 µs each.
+        // requests of 1 MB take 92 µs each
         let utilisation = costs.utilisation(10_800.0, 10_800.0 * 1e6);
         assert!((utilisation - 1.0).abs() < 0.01, "{utilisation}");
     }
@@ -137,7 +137,7 @@ mod tests {
         for _ in 0..20 {
             assert!(monitor.step(350.0, 0.0).is_busy);
         }
-        // One empty period takes 350 to 262, below three tenths of 1,000.
+        // one empty period takes 350 to 262, below three tenths of 1,000
         assert!(!monitor.step(0.0, 0.0).is_busy);
     }
 

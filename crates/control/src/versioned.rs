@@ -1,13 +1,13 @@
-//! A value that is replaced as a whole while others use it.
+//! A value that is replaced as a whole while readers use it.
 //!
-//! This is how a reload reaches loops and threads: settings, content, shares. A writer stores the next
-//! value and gives it the next number. A reader remembers which number it has seen. To look whether
-//! there is a newer value costs it one atomic load, so that it can look before each request; the lock
-//! is taken only when there is one.
+//! A reload reaches loops and threads in this way: settings, content, shares. A writer stores the next value
+//! and gives it the next number. A reader remembers the number it has seen last. To check for a newer value
+//! costs one atomic load, so a reader can check before each request; it takes the lock only when there is
+//! one.
 //!
-//! Values and numbers are exchanged under one lock. So a reader gets each value at most once, never an
-//! older one after a newer one, and always the last one in the end. Values that were replaced before a
-//! reader looked are never seen by it.
+//! Values and numbers are exchanged under one lock. So a reader gets each value at most once, never an older
+//! one after a newer one, and the last one in the end. A value that was replaced before a reader checked is
+//! never seen by it.
 //!
 //! ```
 //! use forebay_control::versioned::Versioned;
@@ -23,15 +23,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A value and its number. What readers get is a clone: a small copy, or an `Arc`.
+/// A value and its number. Readers get a clone: a small copy, or an `Arc`.
 #[derive(Debug)]
 pub struct Versioned<T> {
-    /// Changes only while `value` is locked.
+    /// The number of the value. It changes only while `value` is locked.
     generation: AtomicU64,
     value: Mutex<T>,
 }
 
-/// One that uses the value, and knows which it has seen.
+/// A user of the value, which remembers the number it has seen.
 #[derive(Clone, Debug)]
 pub struct Reader<T> {
     of: Arc<Versioned<T>>,
@@ -45,22 +45,22 @@ impl<T: Default> Default for Versioned<T> {
 }
 
 impl<T> Versioned<T> {
-    /// The first value; its number is 1.
+    /// A value with the number 1.
     pub fn new(first: T) -> Versioned<T> {
         Versioned { generation: AtomicU64::new(1), value: Mutex::new(first) }
     }
 
-    /// The number of the value: how many there were. One atomic load.
+    /// The number of the value, which counts the values so far. One atomic load.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Puts `next` in the place of the value, which is returned. Readers find it at their next look.
+    /// Replaces the value, and returns the old one. Readers find the new one at their next check.
     pub fn replace(&self, next: T) -> T {
         let mut value = self.lock();
         let before = std::mem::replace(&mut *value, next);
-        // Only now: a reader that sees the new number finds the new value.
+        // only after the value: a reader that sees the new number finds the new value
         self.generation.fetch_add(1, Ordering::Release);
         before
     }
@@ -72,12 +72,12 @@ impl<T> Versioned<T> {
 }
 
 impl<T: Clone> Versioned<T> {
-    /// The value as it is now.
+    /// The present value.
     pub fn get(&self) -> T {
         self.lock().clone()
     }
 
-    /// A reader, and the value it begins with.
+    /// A reader, and the value it starts with.
     pub fn reader(self: &Arc<Self>) -> (Reader<T>, T) {
         let mut reader = Reader { of: Arc::clone(self), seen: 0 };
         let value = reader.take();
@@ -86,13 +86,14 @@ impl<T: Clone> Versioned<T> {
 }
 
 impl<T: Clone> Reader<T> {
-    /// The value, if it is another than the one this reader got last. One atomic load if it is not.
+    /// The value, if it is newer than the one this reader got last; otherwise the check costs one atomic
+    /// load.
     #[inline]
     pub fn newer(&mut self) -> Option<T> {
         if self.of.generation() == self.seen { None } else { Some(self.take()) }
     }
 
-    /// The value and its number, which belong together while the lock is held.
+    /// Takes the value and its number, which belong together while the lock is held.
     #[cold]
     fn take(&mut self) -> T {
         let value = self.of.lock();
@@ -146,7 +147,7 @@ mod tests {
                 };
                 check(first);
                 loop {
-                    // before the look, so that nothing can come after it
+                    // before the check, so that no value can come after it
                     let is_last_look = is_over.load(Ordering::Acquire);
                     if let Some(next) = reader.newer() {
                         check(next);

@@ -1,9 +1,9 @@
-//! What fibers cost, beside threads and other implementations, interleaved in one run:
-//! `cargo run --release -p forebay-fiber --example fiber-bench [ROUNDS] [--stack BYTES] [--rows]`.
+//! Measures what fibers cost, compared with threads and other implementations, interleaved in one run: `cargo
+//! run --release -p forebay-fiber --example fiber-bench [ROUNDS] [--stack BYTES] [--rows]`.
 //!
-//! Creating and ending 1,000 is emu's figures 4 and 5: all are created, then all are run to their
-//! end. The medians of the rounds are printed, and the least and the most. `--rows` prints CSV in their
-//! place: a line for each way and round.
+//! Creating and ending 1,000 fibers corresponds to emu's figures 4 and 5: all are created, then all run to
+//! their end. The output has the median of the rounds, and the least and the largest value. `--rows` prints
+//! CSV instead, with a line for each implementation and round.
 
 use forebay_fiber::{self as fiber, Options, Scheduler};
 use generator::Gn;
@@ -16,17 +16,18 @@ use std::time::Instant;
 
 const COUNT: usize = 1_000;
 const SWITCHES: u32 = 200_000;
-/// Unless `--stack` says another.
+/// The stack size, unless `--stack` sets another.
 const STACK_BYTES: usize = 64 * 1024;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// One way of doing it, with stacks of so many bytes: nanoseconds to create one and to end one.
+/// An implementation of creating and ending, for stacks of a given size: returns the nanoseconds to create
+/// one fiber and to end one.
 type Lives = fn(usize) -> Result<(f64, f64)>;
-/// One way of switching: nanoseconds from one to the next.
+/// An implementation of switching: returns the nanoseconds from one fiber to the next.
 type Switches = fn(usize) -> Result<f64>;
 
-/// Names in rows, names in tables, and what is done.
+/// The implementations of switching: name in rows, name in tables, function.
 const SWITCHING: &[(&str, &str, Switches)] = &[
     ("switch: corosensei", "corosensei alone, there and back", switch_alone),
     ("switch: yield among 2", "forebay-fiber, yield among 2", |stack| yield_among(2, stack)),
@@ -39,7 +40,7 @@ const SWITCHING: &[(&str, &str, Switches)] = &[
     ("switch: threads", "thread::yield_now among 2 on one core", yield_threads),
 ];
 
-/// The first is what the others are a share of.
+/// The implementations of creating and ending; the others are compared with the first.
 const LIVING: &[(&str, &str, Lives)] = &[
     ("threads", "threads", live_threads),
     ("pooled", "forebay-fiber, pooled stacks", live_pooled),
@@ -51,7 +52,7 @@ const LIVING: &[(&str, &str, Lives)] = &[
     ("swapcontext", "swapcontext, stacks from malloc", live_contexts),
 ];
 
-/// What the command line asks for.
+/// The settings from the command line.
 struct Asked {
     rounds: u32,
     stack_bytes: usize,
@@ -123,7 +124,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// From nanoseconds of one to microseconds of all.
+/// The factor from nanoseconds for one to microseconds for all.
 const TO_US: f64 = COUNT as f64 / 1e3;
 
 fn median(figures: &mut [f64]) -> f64 {
@@ -141,7 +142,7 @@ fn spread(figures: &mut [f64], times: f64) -> String {
     }
 }
 
-/// Nanoseconds for each of `count`.
+/// The nanoseconds for each of `count`.
 fn each_ns(begin: Instant, count: u32) -> f64 {
     begin.elapsed().as_nanos() as f64 / f64::from(count)
 }
@@ -251,7 +252,7 @@ fn live_pooled(stack_bytes: usize) -> Result<(f64, f64)> {
     live_fibers(&scheduler)
 }
 
-/// Each runs as soon as it is created, as an engine's fibers do.
+/// Each fiber runs as soon as it is created, as in an engine.
 fn live_started(stack_bytes: usize) -> Result<(f64, f64)> {
     let scheduler = Scheduler::new(options(COUNT, stack_bytes));
     scheduler.start(|| ())?;
@@ -293,7 +294,7 @@ struct Context {
 }
 
 thread_local! {
-    /// Where the context that runs goes back to, and how often it does.
+    /// The context to which a running context returns, and how often it does.
     static BACK: Cell<(*mut libc::ucontext_t, *mut libc::ucontext_t, u32)> =
         const { Cell::new((std::ptr::null_mut(), std::ptr::null_mut(), 0)) };
 }
@@ -330,7 +331,7 @@ impl Context {
         Ok(context)
     }
 
-    /// Lets it run until it comes back.
+    /// Lets the context run until it returns.
     fn resume(&mut self, times: u32) {
         let (own, caller) = (self.own.as_mut_ptr(), self.caller.as_mut_ptr());
         BACK.set((caller, own, times));

@@ -1,16 +1,16 @@
-//! Waits that code has on a fiber and on a thread alike: a fiber lets others run meanwhile, a thread sleeps.
+//! Waits that work on a fiber and on a thread alike: a fiber lets others run meanwhile, a thread sleeps.
 //!
-//! | to wait for | there is |
+//! | to wait for | call |
 //! |---|---|
 //! | some time | [`sleep`] |
 //! | values from elsewhere | [`channel()`] |
 //! | a descriptor | [`readable`], [`writable`] |
-//! | whatever has the [`unparker`] | [`park`] |
+//! | a call of the [`unparker`] | [`park`] |
 //!
-//! All of them end early, with [`Interrupted`], once the fiber was [interrupted](crate::Fiber::interrupt), or the
-//! thread by the [`ThreadInterrupt`] under which it works. A fiber lets others run before it is told so, again and
-//! again: code that does not come to its end holds up nobody else. A fiber that panics does not wait, and is told the
-//! same.
+//! All of them end early, with [`Interrupted`], once the fiber was [interrupted](crate::Fiber::interrupt), or
+//! the thread by the [`ThreadInterrupt`] under which it works. Each time, the fiber lets others run before
+//! the call returns, so code that ignores the error and never ends does not block other fibers. In a fiber
+//! that panics, waits do not wait and return the same error.
 //!
 //! ```
 //! use forebay_fiber::anywhere::{channel, sleep};
@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// The wait was ended before what was waited for had come: the code should come to its end.
+/// The error of a wait that ended before its event came: the code should come to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted;
 
@@ -61,7 +61,7 @@ impl From<Interrupted> for io::Error {
     }
 }
 
-/// What ends a [`park`], from any thread.
+/// The handle that ends a [`park`], from any thread.
 #[derive(Clone)]
 pub struct AnyUnparker(UnparkerOf);
 
@@ -72,7 +72,7 @@ enum UnparkerOf {
 }
 
 impl AnyUnparker {
-    /// Ends the park, or the next one at once.
+    /// Ends the park, or makes the next one return at once.
     pub fn unpark(&self) {
         match &self.0 {
             UnparkerOf::Fiber(unparker) => unparker.unpark(),
@@ -81,7 +81,7 @@ impl AnyUnparker {
     }
 }
 
-/// What ends the next [`park`] of the running fiber or of this thread.
+/// The handle that ends the next [`park`] of the running fiber or of this thread.
 pub fn unparker() -> AnyUnparker {
     let fiber = with_running(|core, entry| Unparker::new(entry.id(), Arc::clone(&core.remote)));
     AnyUnparker(match fiber {
@@ -90,8 +90,8 @@ pub fn unparker() -> AnyUnparker {
     })
 }
 
-/// Waits until it is [unparked](AnyUnparker::unpark), or until this time. It may end without either: look again at what
-/// is waited for.
+/// Waits until the fiber or thread is [unparked](AnyUnparker::unpark), or until this time. The wait may also
+/// end without either, so the caller must check its condition again.
 ///
 /// # Errors
 /// The wait was interrupted, or the fiber panics.
@@ -108,7 +108,7 @@ pub fn park(until: Option<Instant>) -> Result<(), Interrupted> {
     if ends_at_once() { Err(Interrupted) } else { Ok(()) }
 }
 
-/// Whether a wait ends before what is waited for has come. The fiber has let others run then, unless it unwinds.
+/// Whether a wait must end before its event has come. If so, the fiber has let others run, unless it unwinds.
 fn ends_at_once() -> bool {
     let of_fiber = with_running(|_, entry| {
         let ends = entry.interrupted.get() || std::thread::panicking();
@@ -123,9 +123,9 @@ fn ends_at_once() -> bool {
 /// Waits for at least this long.
 ///
 /// # Errors
-/// As [`park`].
+/// The same as of [`park`].
 pub fn sleep(time: Duration) -> Result<(), Interrupted> {
-    // so late that it is not seen
+    // far enough in the future to mean never
     let longest = Duration::from_secs(100 * 365 * 86_400);
     let at = Instant::now() + time.min(longest);
     loop {
@@ -139,7 +139,7 @@ pub fn sleep(time: Duration) -> Result<(), Interrupted> {
 /// Waits until `fd` can be read or has come to its end. The descriptor should be non-blocking.
 ///
 /// # Errors
-/// As [`crate::readable`]; `ConnectionAborted` if the wait was interrupted.
+/// The same as of [`crate::readable`]; `ConnectionAborted` if the wait was interrupted.
 pub fn readable(fd: impl AsFd) -> io::Result<()> {
     ready(fd.as_fd(), PollFlags::IN)
 }
@@ -147,7 +147,7 @@ pub fn readable(fd: impl AsFd) -> io::Result<()> {
 /// Waits until `fd` can be written. The descriptor should be non-blocking.
 ///
 /// # Errors
-/// As [`readable`].
+/// The same as of [`readable`].
 pub fn writable(fd: impl AsFd) -> io::Result<()> {
     ready(fd.as_fd(), PollFlags::OUT)
 }
@@ -164,7 +164,7 @@ fn ready(fd: BorrowedFd<'_>, wanted: PollFlags) -> io::Result<()> {
     } else {
         let current = of_this_thread();
         let bell = current.as_ref().map(ThreadInterrupt::bell).transpose()?;
-        // it may have been given before there was a bell
+        // the interrupt may have been given before the bell existed
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
         let timeout = current.as_ref().is_some_and(ThreadInterrupt::is_given).then_some(none);
         let mut set: Vec<_> =

@@ -1,48 +1,48 @@
 //! Stackful fibers for Linux: straight-line code that lets others run exactly where it waits.
 //!
-//! A fiber has a stack of its own, like a thread, but switching to another one is a function call
-//! of a few nanoseconds, and happens only where the program says so: where a wait begins (Keller
-//! and Monien, *Improving HTTP-Server Performance by Adapted Multithreading*, "emu"). The fibers of
-//! a thread share it and never leave it, so they may share data without locks.
+//! A fiber has a stack of its own, like a thread, but switching to another one is a function call of a few
+//! nanoseconds, and happens only at known places: where a wait begins (Keller and Monien, *Improving
+//! HTTP-Server Performance by Adapted Multithreading*, "emu"). The fibers of a thread share it and never
+//! leave it, so they may share data without locks.
 //!
-//! This is a library of its own; nothing in it knows of Forebay. In Forebay, the engine `fibers`
-//! serves each connection that is active with one.
+//! This library is independent: it uses nothing of Forebay. In Forebay, the engine `fibers` serves each
+//! active connection with a fiber.
 //!
-//! | to | there is |
+//! | to | use |
 //! |---|---|
 //! | start | [`run`], [`Scheduler`] for one thread, [`Schedulers`] for several |
 //! | make a fiber | [`spawn`], [`create`] (suspended until it is unparked) |
-//! | wait for another | [`Fiber::join`], [`park`] and [`Fiber::unpark`], [`yield_now`] |
-//! | wait for the world | [`readable`], [`writable`], [`sleep`] |
-//! | have something done on the main thread | [`MainHandle::call`] |
+//! | wait for another fiber | [`Fiber::join`], [`park`] and [`Fiber::unpark`], [`yield_now`] |
+//! | wait for a descriptor or the clock | [`readable`], [`writable`], [`sleep`] |
+//! | call a function on the main thread | [`MainHandle::call`] |
 //! | clean up | [`defer`], destructors |
 //! | write code that waits on fibers and on threads | [`anywhere`], [`channel()`](anywhere::channel()) |
 //! | begin fibers from a loop's own code | [`Scheduler::host`], [`begin`] |
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `scheduler` | one thread's fibers: which is ready, which is next |
+//! | `scheduler` | one thread's fibers: their states and their order |
 //! | `threads` | several scheduler threads |
 //! | `stack` | stacks: memory with a guard page, kept for the next fiber |
-//! | [`anywhere`] | waits that code has on a fiber and on a thread alike, and how another ends them |
-//! | `main_thread` | calls that only one thread may make, made for fibers on others |
+//! | [`anywhere`] | waits that work on a fiber and on a thread alike, and how they are interrupted |
+//! | `main_thread` | calls that only one thread may make, requested by fibers on others |
 //!
 //! # How it behaves
 //!
 //! * **States** (emu, figure 3): *suspended* (created, or waiting), *yielded* (ready), *executing*,
-//!   *terminated*; see [`FiberState`]. Ready fibers run first in, first out. The kernel is asked for
-//!   news when no fiber is ready, and after 256 resumed fibers.
+//!   *terminated*; see [`FiberState`]. Ready fibers run first in, first out. The kernel is polled for
+//!   events when no fiber is ready, and after 256 resumed fibers.
 //! * **Stacks** come from a pool and have a guard page. A fiber that overflows its stack aborts the
 //!   process with a line that says so; see [`Options::stack_bytes`].
 //! * **Panics** end the fiber and come out of [`Fiber::join`].
 //! * **A fiber that unwinds does not wait**: in destructors that run because of a panic, or because
 //!   the scheduler is dropped, [`yield_now`], [`sleep`] and [`park`] return at once, and the
 //!   others with an error.
-//! * **A fiber that is interrupted does not wait** either: [`Fiber::interrupt`]. It is for code that should come to its
-//!   end, and sees so by the errors of [`anywhere`].
-//! * **A thread that blocks** (a lock, a file, a long computation) holds all its fibers up.
+//! * **A fiber that is interrupted does not wait** either: [`Fiber::interrupt`]. This is for code that should
+//!   come to its end; the errors of [`anywhere`] tell it so.
+//! * **A thread that blocks** (on a lock, a file, a long computation) delays all its fibers.
 //!
-//! It deliberately has no work stealing and no priorities.
+//! The crate deliberately has no work stealing and no priorities.
 //!
 //! # Example
 //!
@@ -88,8 +88,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Runs `f` as a fiber on a new scheduler of this thread, with every fiber it makes, until it ends.
-/// Fibers that are left then are unwound. A panic in `f` goes on here.
+/// Runs `f` as a fiber on a new scheduler of this thread, and every fiber that it makes, until `f` has ended.
+/// Fibers that remain are then unwound. A panic in `f` continues in the caller.
 ///
 /// # Errors
 /// Lack of descriptors, or of memory for a stack.
@@ -108,7 +108,7 @@ fn running<R>(f: impl FnOnce(&SchedulerCore, &FiberSlot) -> R) -> R {
     with_running(f).expect("called outside of a fiber")
 }
 
-/// Makes a fiber on this scheduler, ready to run. It runs when the calling one waits.
+/// Makes a fiber on this scheduler, ready to run. It runs when the calling fiber waits.
 ///
 /// # Errors
 /// Lack of memory for a stack.
@@ -132,7 +132,7 @@ pub fn create<T: 'static>(f: impl FnOnce() -> T + 'static) -> io::Result<Fiber<T
     running(|core, _| core.spawn(f, false))
 }
 
-/// Lets every fiber that is ready run before this one goes on.
+/// Lets every ready fiber run before this one continues.
 ///
 /// # Panics
 /// Outside of a fiber.
@@ -142,7 +142,7 @@ pub fn yield_now() {
     running(|_, entry| entry.give_way());
 }
 
-/// Waits until this fiber is unparked; if that has happened since the last park, not at all.
+/// Waits until this fiber is unparked; returns at once if that has happened since the last park.
 ///
 /// # Panics
 /// Outside of a fiber.
@@ -151,7 +151,7 @@ pub fn park() {
     running(|core, entry| entry.park(core, None));
 }
 
-/// What wakes the running fiber when it parks.
+/// The handle that ends a park of the running fiber.
 ///
 /// # Panics
 /// Outside of a fiber.
@@ -160,7 +160,7 @@ pub fn unparker() -> Unparker {
     running(|core, entry| Unparker::new(entry.id(), Arc::clone(&core.remote)))
 }
 
-/// The running fiber.
+/// The number of the running fiber.
 ///
 /// # Panics
 /// Outside of a fiber.
@@ -177,7 +177,7 @@ pub fn id() -> FiberId {
 #[track_caller]
 pub fn sleep(time: Duration) {
     running(|core, entry| {
-        // so late that it is not seen
+        // far enough in the future to mean never
         let longest = Duration::from_secs(100 * 365 * 86_400);
         let at = Instant::now() + time.min(longest);
         core.poller.borrow_mut().add_timer(at, entry.begin_wait());
@@ -188,8 +188,8 @@ pub fn sleep(time: Duration) {
 /// Waits until `fd` can be read or has come to its end. The descriptor should be non-blocking.
 ///
 /// # Errors
-/// If another fiber waits for the same (`ResourceBusy`), if the kernel cannot watch such a
-/// descriptor (a file on a disk: `PermissionDenied`), or in a fiber that unwinds (`Interrupted`).
+/// Another fiber waits for the same (`ResourceBusy`), the kernel cannot watch such a descriptor (a file on a
+/// disk: `PermissionDenied`), or the fiber unwinds (`Interrupted`).
 ///
 /// # Panics
 /// Outside of a fiber.
@@ -201,7 +201,7 @@ pub fn readable(fd: impl AsFd) -> io::Result<()> {
 /// Waits until `fd` can be written. The descriptor should be non-blocking.
 ///
 /// # Errors
-/// As [`readable`].
+/// The same as of [`readable`].
 ///
 /// # Panics
 /// Outside of a fiber.
@@ -223,8 +223,8 @@ fn wait_for(fd: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
     })
 }
 
-/// Has `work` done when this fiber ends, however it ends: what was deferred last comes first, and
-/// all of it before the fiber that joins it has its result.
+/// Calls `work` when this fiber ends, in whatever way. Work that was deferred last is called first, and all
+/// of it before a fiber that joins this one gets the result.
 ///
 /// # Panics
 /// Outside of a fiber.

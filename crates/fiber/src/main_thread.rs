@@ -1,5 +1,5 @@
-//! Calls that only one thread may make, such as those of a user interface, made for fibers on other
-//! threads (emu §2: synchronisation with the main thread).
+//! Calls that only one thread may make, such as those of a user interface, requested by fibers on
+//! other threads (emu §2: synchronisation with the main thread).
 
 use crate::scheduler::join::{JoinError, Packet};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 type Call = Box<dyn FnOnce() + Send>;
 
 struct Shared {
-    /// `None` once the main thread makes no more calls.
+    /// The requested calls; `None` once the main thread makes no more.
     calls: Mutex<Option<VecDeque<Call>>>,
-    /// The last handle is gone.
+    /// Whether the last handle is gone.
     done: AtomicBool,
     bell: OwnedFd,
 }
@@ -28,28 +28,28 @@ impl Shared {
     }
 
     fn ring(&self) {
-        // the only failure is a counter that is full, and then the bell rings already
+        // the write can only fail because the counter is full, and then the bell rings already
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 }
 
-/// The side of the thread that makes the calls. It stays there.
+/// The side of the thread that makes the calls. It stays on that thread.
 ///
 /// A thread with a loop of its own watches the descriptor and calls
-/// [`make_calls`](MainThread::make_calls); one without calls [`serve`](MainThread::serve). When it
-/// is dropped, callers that still wait get [`JoinError::Dropped`].
+/// [`make_calls`](MainThread::make_calls); one without calls [`serve`](MainThread::serve). When
+/// this is dropped, callers that still wait get [`JoinError::Dropped`].
 pub struct MainThread {
     shared: Arc<Shared>,
     stays: PhantomData<*const ()>,
 }
 
-/// The side of the fibers; any thread may use it.
+/// The side of the fibers, which any thread may use.
 #[derive(Clone)]
 pub struct MainHandle {
     last: Arc<LastHandle>,
 }
 
-/// Goes with the last handle, and tells the main thread.
+/// Held by all handles; when the last one is dropped, it wakes the main thread.
 struct LastHandle(Arc<Shared>);
 
 impl Drop for LastHandle {
@@ -60,7 +60,7 @@ impl Drop for LastHandle {
 }
 
 impl MainThread {
-    /// Makes the calling thread the one that makes the calls.
+    /// Makes the calling thread the main thread.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -72,7 +72,7 @@ impl MainThread {
         Ok((MainThread { shared, stays: PhantomData }, handle))
     }
 
-    /// Makes the calls that are waiting, in the order in which they came. Returns how many.
+    /// Makes the requested calls, in the order in which they came. Returns how many.
     pub fn make_calls(&self) -> usize {
         let _ = rustix::io::read(&self.shared.bell, &mut [0u8; 8]);
         let calls = self.shared.lock().as_mut().map(std::mem::take).unwrap_or_default();
@@ -84,7 +84,7 @@ impl MainThread {
     /// Makes calls until the last handle is gone.
     ///
     /// # Errors
-    /// When the kernel refuses to wait.
+    /// The kernel refuses to wait.
     pub fn serve(self) -> io::Result<()> {
         while !self.shared.done.load(Ordering::Acquire) {
             match poll(&mut [PollFd::new(&self.shared.bell, PollFlags::IN)], None) {
@@ -97,7 +97,7 @@ impl MainThread {
 }
 
 impl AsFd for MainThread {
-    /// Readable when calls are waiting.
+    /// A descriptor that is readable while calls are waiting.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.bell.as_fd()
     }
@@ -106,17 +106,17 @@ impl AsFd for MainThread {
 impl Drop for MainThread {
     fn drop(&mut self) {
         let calls = self.shared.lock().take();
-        // with each call that is dropped its caller is told
+        // dropping a call wakes its caller with an error
         drop(calls);
     }
 }
 
 impl MainHandle {
-    /// Has `f` called on the main thread and waits for its result. A fiber lets others run
-    /// meanwhile; a thread sleeps.
+    /// Calls `f` on the main thread and waits for its result. A fiber lets others run meanwhile; a
+    /// thread sleeps.
     ///
     /// # Errors
-    /// If `f` panicked, or the main thread makes no more calls.
+    /// `f` panicked, or the main thread makes no more calls.
     pub fn call<T: Send + 'static>(
         &self,
         f: impl FnOnce() -> T + Send + 'static,

@@ -1,4 +1,4 @@
-//! One thread's fibers: which is ready, which is next, and what becomes of the others.
+//! One thread's fibers: their states, and the order in which they run.
 
 pub(crate) mod entry;
 mod here;
@@ -25,53 +25,53 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Fibers resumed before the kernel is asked again what has become ready.
+/// The number of fibers resumed before the kernel is polled again.
 const RESUMED_BETWEEN_POLLS: u32 = 256;
 
-/// Bounds of a scheduler.
+/// The limits of a scheduler.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of each fiber's stack, rounded up to pages; a guard page is added. Only pages that are
-    /// touched take memory.
+    /// The size of each fiber's stack in bytes, rounded up to pages; a guard page is added. Only pages that
+    /// are touched take memory.
     pub stack_bytes: usize,
-    /// Stacks of ended fibers that are kept for new ones.
+    /// The number of stacks of ended fibers that are kept for new ones.
     pub kept_stacks: usize,
 }
 
 impl Default for Options {
-    /// 256 KiB, of which 1024 are kept: room for the report of a panic with a backtrace, which
-    /// takes the most of what the standard library does.
+    /// 256 KiB, of which 1024 are kept. That is room for the report of a panic with a backtrace, which needs
+    /// more than anything else in the standard library.
     fn default() -> Options {
         Options { stack_bytes: 256 * 1024, kept_stacks: 1024 }
     }
 }
 
-/// One thread's scheduler, without what only its owner may do.
+/// One thread's scheduler, without the functions that only its owner may call.
 pub(crate) struct SchedulerCore {
-    /// Every place there has ever been; a place is used again.
+    /// All slots that have ever been used; a slot is used again.
     entries: RefCell<Vec<Rc<FiberSlot>>>,
     vacant: RefCell<Vec<u32>>,
     ready: RefCell<VecDeque<Rc<FiberSlot>>>,
     alive: Cell<usize>,
-    /// Fibers resumed since the kernel was asked last.
+    /// The number of fibers resumed since the kernel was last polled.
     resumed: Cell<u32>,
-    /// It ends with its last fiber.
+    /// Whether the scheduler ends with its last fiber.
     pub(crate) closing: Cell<bool>,
     stacks: RefCell<Stacks>,
     pub(crate) poller: RefCell<Poller>,
-    /// Made when it is first needed: a loop that only starts and unparks fibers needs none.
+    /// The epoll, made when first needed: a loop that only starts and unparks fibers needs none.
     epoll: OnceCell<OwnedFd>,
-    /// Room for what the poller reports.
+    /// A buffer for the waits that the poller reports.
     woken: Cell<Vec<WaitId>>,
-    /// All fibers are being unwound.
+    /// Whether all fibers are being unwound.
     ending: Cell<bool>,
-    /// Fibers that code of the thread has begun which is none.
+    /// The number of fibers begun by code of the thread outside of fibers.
     hosted: Rc<Cell<usize>>,
     pub(crate) remote: Arc<Remote>,
 }
 
 impl SchedulerCore {
-    /// A fiber in state `Suspended`, as if it were parked.
+    /// A fiber in the state `Suspended`, as if it were parked.
     fn create(&self, f: impl FnOnce() + 'static) -> io::Result<Rc<FiberSlot>> {
         let stack = self.stacks.borrow_mut().take()?;
         let entry = self.vacant_entry();
@@ -80,8 +80,8 @@ impl SchedulerCore {
         entry.parked.set(true);
         let main = move |yielder: &Yielder<(), ()>, ()| {
             with_running(|_, entry| entry.yielder.set(yielder));
-            // Also what unwinds the fiber when its scheduler is dropped ends here; the coroutine
-            // takes a return for an answer.
+            // the unwinding of a fiber whose scheduler is dropped also ends here, and the coroutine accepts a
+            // normal return
             let _ = catch_unwind(AssertUnwindSafe(f));
             with_running(|_, entry| entry.run_deferred());
         };
@@ -100,7 +100,7 @@ impl SchedulerCore {
         entry
     }
 
-    /// A fiber whose end can be waited for.
+    /// A fiber that can be joined.
     pub(crate) fn create_joined<T: 'static>(
         &self,
         packet: &Arc<Packet<T>>,
@@ -157,14 +157,14 @@ impl SchedulerCore {
         self.find(id.0).map_or(FiberState::Terminated, |entry| entry.state.get())
     }
 
-    /// Whether this wait is not over yet.
+    /// Whether this wait is still going on.
     pub(crate) fn is_waiting(&self, ticket: WaitId) -> bool {
         self.find(ticket.fiber).is_some_and(|entry| {
             entry.state.get() == FiberState::Suspended && entry.waits.get() == ticket.number
         })
     }
 
-    /// Ends this wait.
+    /// Ends this wait, if it is still going on.
     pub(crate) fn wake(&self, ticket: WaitId) {
         if self.is_waiting(ticket)
             && let Some(entry) = self.find(ticket.fiber)
@@ -173,7 +173,7 @@ impl SchedulerCore {
         }
     }
 
-    /// Ends the fiber's park, or its next one at once.
+    /// Ends the fiber's park, or makes the next one return at once.
     pub(crate) fn unpark(&self, id: FiberId) {
         let Some(entry) = self.find(id.0) else { return };
         if entry.state.get() == FiberState::Suspended && entry.parked.get() {
@@ -183,7 +183,7 @@ impl SchedulerCore {
         }
     }
 
-    /// Ends whatever wait the fiber is in, and those that it begins from now on.
+    /// Ends the fiber's present wait, and makes later ones return at once.
     pub(crate) fn interrupt(&self, id: FiberId) {
         let Some(entry) = self.find(id.0) else { return };
         entry.interrupted.set(true);
@@ -192,7 +192,7 @@ impl SchedulerCore {
         }
     }
 
-    /// Lets the fiber run until it waits, gives way or ends.
+    /// Lets the fiber run until it waits, yields or ends.
     #[inline]
     fn resume(&self, entry: &Rc<FiberSlot>) {
         entry.state.set(FiberState::Executing);
@@ -247,7 +247,7 @@ impl SchedulerCore {
         }
     }
 
-    /// Asks the kernel what has become ready, and waits for it if no fiber is.
+    /// Polls the kernel for events, and waits for one if no fiber is ready.
     fn poll(&self, most: Option<Duration>) -> io::Result<()> {
         let nobody = self.ready.borrow().is_empty();
         if !nobody && self.resumed.get() < RESUMED_BETWEEN_POLLS {
@@ -262,7 +262,7 @@ impl SchedulerCore {
         waited
     }
 
-    /// Asks the kernel and other threads for news, without waiting and without resuming a fiber.
+    /// Polls the kernel and other threads' messages, without waiting and without resuming a fiber.
     fn look(&self) -> io::Result<()> {
         self.take_messages();
         let mut woken = self.woken.take();
@@ -273,7 +273,7 @@ impl SchedulerCore {
         looked
     }
 
-    /// Unwinds every fiber there is, and those that this creates.
+    /// Unwinds every fiber, and those that are made by the unwinding.
     fn end_all(&self) {
         self.ending.set(true);
         loop {
@@ -293,10 +293,10 @@ impl SchedulerCore {
     }
 }
 
-/// The fibers of one thread. It stays on the thread that made it, and its fibers with it.
+/// The fibers of one thread. The scheduler stays on the thread that made it, and its fibers with it.
 ///
-/// Dropping it unwinds the fibers that have not ended: their destructors and what they deferred
-/// run, and the fibers that join them are told.
+/// Dropping it unwinds the fibers that have not ended: their destructors and deferred work run, and fibers
+/// that join them get an error.
 pub struct Scheduler {
     core: Rc<SchedulerCore>,
 }
@@ -323,8 +323,8 @@ impl Scheduler {
         Scheduler { core: Rc::new(core) }
     }
 
-    /// Runs `f` as a fiber, and all others, until it has ended. A panic in it goes on here. Fibers
-    /// that are left wait for the next call, or for the end of the scheduler.
+    /// Runs `f` as a fiber, and all other fibers, until `f` has ended. A panic in `f` continues in the
+    /// caller. Fibers that remain wait for the next call, or for the end of the scheduler.
     ///
     /// # Errors
     /// Lack of memory for a stack, or of descriptors.
@@ -350,11 +350,11 @@ impl Scheduler {
         self.core.spawn(f, true)
     }
 
-    /// A new fiber that cannot be joined, which runs at once and until it first waits. Nothing is
-    /// allocated if there is a kept stack. Returns it if it has not ended by then.
+    /// Makes a fiber that cannot be joined and runs it at once, until it first waits. Nothing is allocated if
+    /// there is a kept stack. Returns the fiber's number if it has not ended by then.
     ///
-    /// For loops that start a fiber for each event: one that does not wait leaves its stack, warm,
-    /// to the next.
+    /// This is for loops that start a fiber for each event: a fiber that does not wait leaves its stack,
+    /// still in the cache, to the next.
     ///
     /// # Errors
     /// Lack of memory for a stack.
@@ -372,32 +372,32 @@ impl Scheduler {
         Ok(Some(id))
     }
 
-    /// Ends the fiber's park, or its next one at once.
+    /// Ends the fiber's park, or makes the next one return at once.
     pub fn unpark(&self, id: FiberId) {
         self.core.unpark(id);
     }
 
-    /// Resumes every fiber that is ready now, once, in the order in which they became ready. Says
-    /// whether some are ready again.
+    /// Resumes every fiber that is ready now, once, in the order in which they became ready. Returns whether
+    /// some are ready again.
     #[inline]
     pub fn run_ready(&self) -> bool {
         self.core.run_ready();
         self.has_ready()
     }
 
-    /// Whether some fiber is ready.
+    /// Whether any fiber is ready.
     #[inline]
     pub fn has_ready(&self) -> bool {
         !self.core.ready.borrow().is_empty()
     }
 
-    /// Resumes what is ready once; if nothing is, waits for it, for `most` at most. A loop of its
-    /// own calls this when the scheduler's descriptor is readable.
+    /// Resumes the ready fibers once; if none is ready, waits for one, at most for `most`. A loop of another
+    /// kind calls this when the scheduler's descriptor is readable.
     ///
     /// # Errors
-    /// Lack of descriptors at the first turn: a scheduler that waits for the kernel has two.
+    /// Lack of descriptors at the first call: a scheduler that waits for the kernel has two.
     pub fn turn(&self, most: Option<Duration>) -> io::Result<()> {
-        // first what wakes it, so that no message is overlooked
+        // the epoll and its bell must exist before messages are taken, so that a later message wakes the wait
         self.core.epoll()?;
         self.core.take_messages();
         self.core.poll(most)?;
@@ -406,59 +406,60 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Readable when a turn has something to do besides fibers that are ready and those that sleep.
+    /// A descriptor that is readable when a turn has something to do other than resuming ready fibers and
+    /// waking sleeping ones.
     ///
     /// # Errors
-    /// Lack of descriptors, when it is asked for first.
+    /// Lack of descriptors, at the first call.
     pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         Ok(self.core.epoll()?.as_fd())
     }
 
-    /// Lets code of this thread that is no fiber [begin](crate::begin) fibers here, until the guard is dropped or
-    /// another scheduler of the thread does the same. The loop that owns the scheduler then has to
-    /// [look](Scheduler::look) when the [descriptor](Scheduler::watched) is readable or the
-    /// [first sleeper](Scheduler::wakes_at) wakes.
+    /// Lets code of this thread outside of fibers [begin](crate::begin) fibers here, until the guard is
+    /// dropped or another scheduler of the thread is the host. The loop that owns the scheduler then has to
+    /// call [look](Scheduler::look) when the [descriptor](Scheduler::watched) is readable or the [first
+    /// sleeper](Scheduler::wakes_at) wakes.
     pub fn host(&self) -> Hosting {
         hosting::host(&self.core)
     }
 
-    /// Fibers begun by code of this thread that have not ended.
+    /// The number of fibers begun by code outside of fibers that have not ended.
     pub fn hosted(&self) -> usize {
         self.core.hosted.get()
     }
 
-    /// The [descriptor](Scheduler::descriptor), once something waits for the kernel or for other threads.
+    /// The [descriptor](Scheduler::descriptor), once a fiber waits for the kernel or for other threads.
     #[inline]
     pub fn watched(&self) -> Option<BorrowedFd<'_>> {
         self.core.epoll.get().map(AsFd::as_fd)
     }
 
-    /// When the first fiber that sleeps is to wake.
+    /// The time at which the first sleeping fiber wakes.
     #[inline]
     pub fn wakes_at(&self) -> Option<Instant> {
         self.core.poller.borrow().first_timer()
     }
 
-    /// Finds out which waits are over. Their fibers are ready then; none is resumed.
+    /// Finds the waits that are over and makes their fibers ready; none is resumed.
     ///
     /// # Errors
-    /// Lack of descriptors, or the kernel refuses to be asked.
+    /// Lack of descriptors, or a failure of the kernel's poll.
     pub fn look(&self) -> io::Result<()> {
         self.core.look()
     }
 
-    /// Fibers that have not ended.
+    /// The number of fibers that have not ended.
     pub fn alive(&self) -> usize {
         self.core.alive.get()
     }
 
-    /// How deep stacks have been used, to the word, as far as they are idle now. For choosing
-    /// [`Options::stack_bytes`]; it looks at all of their memory.
+    /// The largest number of bytes that any idle stack has used, exact to the word. For choosing
+    /// [`Options::stack_bytes`]; the call reads the whole memory of the stacks.
     pub fn deepest_bytes(&self) -> usize {
         self.core.stacks.borrow().deepest_bytes()
     }
 
-    /// Until the last fiber has ended after it was told to close.
+    /// Runs until the last fiber has ended after the scheduler was closed.
     pub(crate) fn run_until_closed(&self) -> io::Result<()> {
         while !(self.core.closing.get() && self.alive() == 0) {
             self.turn(None)?;

@@ -8,7 +8,7 @@ use std::ptr::{self, NonNull};
 /// is not bounded by `vm.max_map_count`.
 const GUARD_INSTALL: libc::c_int = 102;
 
-/// Stacks are shifted against each other by a multiple of this, below a page in all.
+/// Stacks are shifted against one another by a multiple of this, below a page in all.
 const SHIFT_BYTES: usize = 256;
 const SHIFTS: usize = 16;
 
@@ -17,18 +17,19 @@ pub(crate) struct FiberStack {
     /// The lowest address: that of the guard page.
     lowest: NonNull<u8>,
     bytes: usize,
-    /// Bytes at its upper end that are left out.
+    /// The number of bytes at its upper end that are left out.
     shift: usize,
 }
 
-/// The size of a page and so of a guard.
+/// The size of a page, and so of a guard.
 pub(crate) fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
 impl FiberStack {
-    /// A fresh stack of at least `bytes`, guard not included. Of many, `number` shifts each a little:
-    /// their upper ends, which all are in use, would otherwise share few places of the caches.
+    /// A fresh stack of at least `bytes`, guard not included. `number` determines its shift:
+    /// otherwise the upper ends of all stacks, which are the parts in use, would compete for the
+    /// same few cache sets.
     fn map(bytes: usize, number: usize) -> io::Result<FiberStack> {
         let shift = number % SHIFTS * SHIFT_BYTES;
         let page = page_bytes();
@@ -40,7 +41,7 @@ impl FiberStack {
             .and_then(|bytes| bytes.checked_add(page))
             .ok_or(io::ErrorKind::OutOfMemory)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // MAP_STACK keeps huge pages away (Linux 6.7): a stack touches a page or two
+        // MAP_STACK excludes huge pages (Linux 6.7): a stack touches only a page or two
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let lowest = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
@@ -66,7 +67,7 @@ impl FiberStack {
         self.bytes - page_bytes() - SHIFTS * SHIFT_BYTES
     }
 
-    /// How much of it has ever been used, to the word.
+    /// How many bytes of the stack have ever been used, to the word.
     fn used_bytes(&self) -> usize {
         let page = page_bytes();
         let words = (self.bytes - self.shift - page) / size_of::<usize>();
@@ -101,12 +102,12 @@ unsafe impl corosensei::stack::Stack for FiberStack {
     }
 }
 
-/// Where stacks come from and go to.
+/// The pool of stacks.
 pub(crate) struct Stacks {
     idle: Vec<FiberStack>,
     bytes: usize,
     most_idle: usize,
-    /// Stacks that were made.
+    /// The number of stacks ever made.
     made: usize,
 }
 
@@ -115,7 +116,8 @@ impl Stacks {
         Stacks { idle: Vec::new(), bytes, most_idle, made: 0 }
     }
 
-    /// The stack that was used last, which the caches know best, or a fresh one.
+    /// Takes the stack that was used last, which is most likely in the caches, or makes a fresh
+    /// one.
     ///
     /// # Errors
     /// Lack of memory or of mappings (`vm.max_map_count`).

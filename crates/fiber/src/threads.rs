@@ -30,7 +30,7 @@ impl Schedulers {
             let (tell, told) = mpsc::channel();
             let run = move || {
                 let scheduler = Scheduler::new(options);
-                // whatever it will need is there before anything relies on it
+                // the descriptors must exist before any caller relies on the scheduler
                 let ready = scheduler.descriptor().map(|_| scheduler.remote());
                 let goes_on = ready.is_ok();
                 let _ = tell.send(ready);
@@ -45,18 +45,18 @@ impl Schedulers {
         Ok(all)
     }
 
-    /// How many there are.
+    /// The number of threads.
     pub fn count(&self) -> usize {
         self.threads.len()
     }
 
-    /// A new fiber on the next thread in turn.
+    /// Makes a fiber on the next thread in turn.
     pub fn spawn<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Fiber<T> {
         self.spawn_on(self.next.fetch_add(1, Ordering::Relaxed), f)
     }
 
-    /// A new fiber on thread `index`, counted round. If there is no memory for it, its result is
-    /// that it was dropped.
+    /// Makes a fiber on the thread `index`, modulo their number. If there is no memory for it, its
+    /// result is [`JoinError::Dropped`](crate::JoinError::Dropped).
     pub fn spawn_on<T: Send + 'static>(
         &self,
         index: usize,
@@ -66,7 +66,7 @@ impl Schedulers {
         let packet = Packet::new();
         let fiber = Fiber::new(Arc::clone(&packet), Arc::clone(remote));
         remote.post(SchedulerMessage::Call(Box::new(move |core| {
-            // without memory the promise is dropped, and so is told
+            // without memory the promise is dropped, which reports that
             if let Ok(entry) = core.create_joined(&packet, f) {
                 core.make_ready(entry);
             }
@@ -81,7 +81,7 @@ impl Drop for Schedulers {
             remote.post(SchedulerMessage::Call(Box::new(|core| core.closing.set(true))));
         }
         for thread in self.threads.drain(..) {
-            // a fiber's panic ends with the fiber
+            // the panic of a fiber ends with the fiber
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Every operation of the library, and what becomes of fibers that fail.
+//! Tests of every operation of the library, and of fibers that fail.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -88,13 +88,13 @@ fn an_unpark_that_comes_first_is_kept_and_only_one() {
     expect("no unpark", 0);
     scheduler.unpark(id);
     expect("one unpark", 1);
-    // the second and the third find it ready and leave one permit between them
+    // the second and the third call find the fiber ready, and leave one permit between them
     (0..3).for_each(|_| scheduler.unpark(id));
     expect("three unparks", 3);
 }
 
-/// The order in which fibers wake that sleep until 60, 20 and 40 ms are over; `None` if this machine
-/// was so slow that one of those times was over too early.
+/// The order in which fibers wake that sleep for 60, 20 and 40 ms; `None` if this machine was so slow that
+/// one of those times was over too early.
 fn order_of_sleepers() -> Option<Vec<u64>> {
     let (woken, in_time) = (Rc::<RefCell<Vec<u64>>>::default(), Rc::new(Cell::new(true)));
     let (log, is_so, begun) = (Rc::clone(&woken), Rc::clone(&in_time), Instant::now());
@@ -119,7 +119,7 @@ fn order_of_sleepers() -> Option<Vec<u64>> {
 
 #[test]
 fn sleepers_wake_in_the_order_of_their_times() {
-    // one that is kept from its core between the look at the clock and its sleep wakes later than it should
+    // a fiber that loses its core between reading the clock and sleeping wakes later than it should
     let mut orders = (0..100).filter_map(|_| order_of_sleepers()).take(3).peekable();
     assert!(orders.peek().is_some(), "a machine that runs within 20 ms");
     assert!(orders.any(|order| order == [20, 40, 60]));
@@ -170,7 +170,7 @@ fn both_directions_of_a_socket_can_be_waited_for() {
         assert!(!reader.is_finished());
         (&right).write_all(b"x").unwrap();
         reader.join().unwrap().unwrap();
-        // and again, on a descriptor the kernel knows already
+        // again, on a descriptor that is already registered with the kernel
         let again = Rc::clone(&left);
         let reader = fiber::spawn(move || fiber::readable(&*again)).unwrap();
         reader.join().unwrap().unwrap();
@@ -204,7 +204,7 @@ fn a_panic_comes_out_of_join_and_out_of_run() {
     assert_eq!(outside.unwrap_err().downcast_ref::<&str>(), Some(&"whole"));
 }
 
-/// Says that it goes, and tries to wait while it does.
+/// Tries to wait when it is dropped, and then logs.
 struct Goes(Log, &'static str);
 
 impl Drop for Goes {
@@ -365,7 +365,7 @@ fn fibers_stay_on_their_threads_and_join_across_them() {
     threads.dedup();
     assert_eq!(threads.len(), 3);
 
-    // a fiber of one thread waits for one of another
+    // a fiber of one thread waits for a fiber of another
     let far = schedulers.spawn_on(0, || {
         fiber::park();
         5
@@ -379,7 +379,7 @@ fn fibers_stay_on_their_threads_and_join_across_them() {
     told.recv().unwrap();
     assert_eq!(near.join().unwrap(), 6);
 
-    // dropped only when what was begun has ended
+    // the schedulers are dropped only when the fiber has ended
     let (tell, told) = mpsc::channel();
     schedulers.spawn(move || {
         fiber::sleep(Duration::from_millis(30));

@@ -1,5 +1,5 @@
-//! What a process that overflows a fiber's stack says before it ends, and what one that fails
-//! otherwise does not say. Each runs in a process of its own: this program again.
+//! The message of a process that overflows a fiber's stack, and the lack of it in one that fails
+//! otherwise. Each test runs this program again in a process of its own.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 

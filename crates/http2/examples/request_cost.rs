@@ -1,9 +1,9 @@
-//! What a request costs: `cargo run --release -p forebay-http2 --example request_cost`.
+//! Measures what a request costs: `cargo run --release -p forebay-http2 --example request_cost`.
 //!
-//! 16 connections ask 10 times each in turn, as h2load does with 10 streams: a request of 8 fields is
-//! decoded, and a head and the frame of a body of 1 KB, which is not copied, are written. Prints
-//! nanoseconds per request, best and median of some rounds. With a number as argument it only does that
-//! many turns, for `valgrind --tool=callgrind`.
+//! 16 connections send 10 requests each in turn, as h2load does with 10 streams: a request of 8 fields is
+//! decoded, and a head and the frame of a body of 1 KB, which is not copied, are written. The output is
+//! nanoseconds per request, best and median of some rounds. With a number as argument the example only runs
+//! that many turns, for `valgrind --tool=callgrind`.
 
 use forebay_http2::frame::{self, PREFACE, flag, kind};
 use forebay_http2::hpack::{KnownName, encode};
@@ -25,16 +25,16 @@ const REQUEST: [(&str, &str); 8] = [
     ("accept-language", "en-GB,en;q=0.9,de;q=0.8"),
 ];
 
-/// How a client encodes the path of a request.
+/// The way in which a client encodes the path of a request.
 #[derive(Clone, Copy)]
 enum Path {
-    /// By its index: it asks for the same again and again.
+    /// By its index, because the client requests the same path again and again.
     Indexed,
-    /// As Huffman code: it asks for another each time.
+    /// In Huffman code, because the client requests another path each time.
     Spelled,
 }
 
-/// The first request of a connection, which puts all into the table, and the next ones.
+/// The first request of a connection, which puts all fields into the table, and the later ones.
 fn blocks(path: Path) -> (Vec<u8>, Vec<u8>) {
     let mut first = vec![0x82, 0x87];
     for (name, value) in &REQUEST[2..] {
@@ -98,7 +98,7 @@ impl Bench {
         bench
     }
 
-    /// Every connection gets all its requests in one piece.
+    /// Passes each connection all its requests in one piece.
     fn turn(&mut self) -> u32 {
         self.input.clear();
         for stream in 0..STREAMS {
@@ -112,7 +112,7 @@ impl Bench {
             );
         }
         self.stream += 2 * STREAMS;
-        // the client gives back what the bodies took
+        // the client opens the window again by what the bodies took
         frame::write_window_update(&mut self.input, 0, STREAMS * 1024);
         let mut served = 0;
         for connection in &mut self.connections {

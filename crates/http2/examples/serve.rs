@@ -6,7 +6,8 @@
 //! curl --http2-prior-knowledge http://127.0.0.1:8088/
 //! ```
 //!
-//! A thread for each connection, no time limits: it shows the order of calls and is no server.
+//! This driver uses a thread for each connection and no time limits: it shows the order of calls and is no
+//! real server.
 
 use forebay_http2::hpack::encode;
 use forebay_http2::{Connection, DecodedFields, Http2Event, Http2Limits, MessagePart};
@@ -34,7 +35,7 @@ fn serve(mut socket: TcpStream) -> Result<()> {
     let (mut connection, mut fields) =
         (Connection::server(Http2Limits::default()), DecodedFields::default());
     let (mut input, mut out) = (vec![0; 32 * 1024], Vec::new());
-    // how much of each stream's page was sent
+    // how much of each stream's page has been sent
     let mut pages: HashMap<u32, usize> = HashMap::new();
     let (mut end, start) = (0, Instant::now());
     loop {
@@ -77,7 +78,7 @@ fn serve(mut socket: TcpStream) -> Result<()> {
         }
         input.copy_within(used..end, 0);
         end -= used;
-        // before data: what is allowed by settings goes behind their acknowledgement
+        // before data, so that the acknowledgement of settings precedes what they allow
         connection.flush(&mut out);
         while let Some(turn) = connection.next() {
             let sent = pages.entry(turn.stream).or_default();
@@ -96,7 +97,7 @@ fn serve(mut socket: TcpStream) -> Result<()> {
     }
 }
 
-/// Writes the head, and has the page sent when its turn comes.
+/// Writes the head, and offers the page to be sent in turn.
 fn answer(connection: &mut Connection, out: &mut Vec<u8>, stream: u32, status: u16) {
     connection.head(out, stream, MessagePart::Head, |block| {
         encode::status(block, status);

@@ -1,48 +1,49 @@
-//! What a peer may do that costs more than it brings: budgets that honest peers never use up.
+//! Budgets for what a peer may do that costs more than it is worth; honest peers never use them up.
 //!
-//! Each budget is a bucket. What is charged to it runs out again at a rate; once it is full, the
-//! connection ends with ENHANCE_YOUR_CALM. Frames that only accompany useful ones (windows, pings) are
-//! paid for by those.
+//! Each budget is a bucket. What is charged to it drains at a constant rate; once it is full, the connection
+//! ends with ENHANCE_YOUR_CALM. Frames that only accompany useful ones (window updates, pings) are paid for
+//! by those.
 
 use crate::error::Fault;
 
-/// What is charged.
+/// The kinds of costly behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abuse {
-    /// Streams that the peer gives up before they are over, and those it opens above the limit: each may
-    /// have cost the work of an answer (rapid reset, CVE-2023-44487).
+    /// Streams that the peer resets before they are over, and those it opens above the limit: each may have
+    /// cost the work of an answer (rapid reset, CVE-2023-44487).
     Resets,
-    /// Streams that it makes us reset by breaking a rule, for the same reason (CVE-2025-8671).
+    /// Streams that the peer makes us reset by breaking a rule, for the same reason (CVE-2025-8671).
     MadeResets,
-    /// Frames that carry nothing: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, unknown types.
+    /// Frames that carry no data: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, unknown types.
     Overhead,
-    /// DATA frames that are tiny because the peer's windows are.
+    /// DATA frames that are tiny because the peer's windows are tiny.
     Crumbs,
 }
 
-/// How much is too much.
+/// The size and the rate of a budget.
 #[derive(Clone, Copy, Debug)]
 pub struct BudgetLimit {
-    /// What may come at once.
+    /// How much may come at once.
     pub burst: u32,
-    /// What may come all the time, each second.
+    /// How much may come continuously, per second.
     pub per_s: u32,
 }
 
 impl Abuse {
-    /// The bound of each budget, and why no honest peer meets it.
+    /// The limit of each budget; the comments give the reason why no honest peer reaches it.
     pub const fn bound(self) -> BudgetLimit {
         match self {
-            // A browser that leaves a page gives up all its streams, at most 128 here, and a video player
-            // some each second while it seeks. The same figures as nghttp2's.
+            // A browser that leaves a page resets all its streams, at most 128 here, and a video player some
+            // each second while it seeks. The figures are nghttp2's.
             Abuse::Resets => BudgetLimit { burst: 1000, per_s: 33 },
-            // A correct peer causes none. A client with a bug gets an answer to some.
+            // A correct peer causes none. A client with a bug still gets answers for some.
             Abuse::MadeResets => BudgetLimit { burst: 200, per_s: 10 },
-            // gRPC probes the path with a PING for data received, clients allow more for each DATA frame:
-            // both are earned by that frame (see EARNED). The rest is for connections that only start.
+            // gRPC sends a PING for received data to measure the path, and clients update windows for each
+            // DATA frame: both are earned by that frame (see EARNED). The rest is for connections that are
+            // just starting.
             Abuse::Overhead => BudgetLimit { burst: 10_000, per_s: 1000 },
-            // The end of a window may be odd, so every window may bring one; a window of a few bytes
-            // brings nothing but these. Tests and simulations do some dozens.
+            // The end of a window may be odd, so every window may bring one tiny frame; a window of a few
+            // bytes brings nothing else. Tests and simulations cause some dozens.
             Abuse::Crumbs => BudgetLimit { burst: 1000, per_s: 100 },
         }
     }
@@ -57,50 +58,52 @@ impl Abuse {
     }
 }
 
-/// What a frame of a useful size earns of [`Abuse::Overhead`]: Go allows more twice for each 4 KiB, so
-/// 8 times for a frame, and a PING comes on top. Envoy grants 10 as well.
+/// What a DATA frame of a useful size earns for [`Abuse::Overhead`]: Go updates two windows for each 4 KiB,
+/// that is 8 times for a frame, and sends a PING besides. Envoy grants 10 as well.
 pub(crate) const EARNED: u32 = 10;
 
-/// What a smaller DATA frame earns: gRPC answers each message that it receives with a PING.
+/// What a smaller DATA frame earns: gRPC answers each received message with a PING.
 pub(crate) const EARNED_BY_LITTLE: u32 = 2;
 
-/// A DATA frame of so many bytes, or the last one of a body, is useful.
+/// The size, in bytes, from which a DATA frame is useful; the last frame of a body always is.
 pub(crate) const USEFUL_BYTES: u32 = 256;
 
-/// A DATA frame below so many bytes that the peer's window has cut is a crumb.
+/// The size, in bytes, below which a DATA frame cut by the peer's window counts as tiny.
 pub(crate) const CRUMB_BYTES: u32 = 64;
 
-/// What each frame costs of [`Abuse::Overhead`].
+/// The cost of each frame in [`Abuse::Overhead`].
 pub(crate) mod cost {
-    /// PING, PRIORITY, WINDOW_UPDATE, frames of unknown types and on streams that are over.
+    /// PING, PRIORITY, WINDOW_UPDATE, and frames of unknown types or on streams that are over.
     pub(crate) const FRAME: u32 = 1;
-    /// Changes every window.
+    /// SETTINGS, which changes every window.
     pub(crate) const SETTINGS: u32 = 20;
-    /// Changes the order of streams, or looks through what is known of streams to come.
+    /// PRIORITY_UPDATE, which changes the order of streams or searches the priorities of future ones.
     pub(crate) const PRIORITY_UPDATE: u32 = 4;
-    /// DATA and CONTINUATION without a byte and without an end: no peer has a reason for them.
+    /// DATA and CONTINUATION that are empty and end nothing: no peer has a reason for them.
     pub(crate) const EMPTY: u32 = 10;
-    /// A head that is too large was decoded all the same.
+    /// A head that is too large, which is decoded all the same.
     pub(crate) const LARGE_HEAD: u32 = 50;
 }
 
-/// So many bytes may a header block have copied from the table: more than heads may have.
+/// The number of bytes that a header block may copy from the table without charge: more than any head may
+/// have.
 pub(crate) const MOST_HEAD_COPIES: usize = 128 * 1024;
 
-/// Beyond that, so many bytes cost 1 of [`Abuse::Overhead`].
+/// The number of bytes beyond that which cost 1 of [`Abuse::Overhead`].
 pub(crate) const COPY_BYTES: usize = 1024;
 
-/// CONTINUATION frames of one header block. Peers fill frames of 16 KiB, and the whole block is bounded.
+/// The largest number of CONTINUATION frames of a header block. Peers fill frames of 16 KiB, and the whole
+/// block is limited.
 pub(crate) const MOST_CONTINUATIONS: u32 = 32;
 
-/// Answers to frames (pongs, acknowledgements, resets, windows) that wait to be sent, in bytes: almost
-/// 2000 pongs. A peer that reads never has more than a few.
+/// The largest amount of answers to frames (pongs, acknowledgements, resets, window updates) that wait to be
+/// sent, in bytes: almost 2000 pongs. A peer that reads its input never has more than a few.
 pub(crate) const MOST_CONTROL_BYTES: usize = 32 * 1024;
 
-/// Responses before the last one (1xx) to one request. Servers send one or two.
+/// The largest number of informational responses (1xx) to a request. Servers send one or two.
 pub(crate) const MOST_INFORMATIONAL: u8 = 16;
 
-/// Thousandths of what was charged and has not run out.
+/// The charge that has not drained yet, in thousandths.
 #[derive(Clone, Copy, Debug, Default)]
 struct LeakyBucket {
     charged: u32,
@@ -112,7 +115,7 @@ struct LeakyBucket {
 pub(crate) struct Budgets([LeakyBucket; 4]);
 
 impl Budgets {
-    /// Charges so much.
+    /// Charges `cost`.
     #[inline]
     pub(crate) fn charge(&mut self, abuse: Abuse, cost: u32, now_ms: u64) -> Result<(), Fault> {
         let (bucket, bound) = (&mut self.0[abuse as usize], abuse.bound());
@@ -126,7 +129,7 @@ impl Budgets {
         Ok(())
     }
 
-    /// Something useful was done.
+    /// Credits a useful frame.
     #[inline]
     pub(crate) fn earn(&mut self, earned: u32) {
         let bucket = &mut self.0[Abuse::Overhead as usize];
@@ -147,7 +150,7 @@ mod tests {
                 budgets.charge(abuse, 1, 5_000).unwrap();
             }
             assert!(budgets.charge(abuse, 1, 5_000).is_err());
-            // a second later, and the one that was too much has run out as well
+            // a second later, when the charge that was too much has drained as well
             for _ in 0..per_s - 1 {
                 budgets.charge(abuse, 1, 6_000).unwrap();
             }

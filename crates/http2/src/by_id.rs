@@ -1,12 +1,14 @@
-//! A table of streams: numbered places, and which place a stream has, each found in one step.
+//! A table of streams: the stream's value, and a small number for each stream, both found in one
+//! step.
 
-/// What belongs to each open stream. It grows with the streams that are open at once and allocates
-/// nothing while their number stays below what it was before.
+/// A value for each open stream. The table grows with the number of streams open at once, and
+/// allocates nothing while that number stays below its maximum so far.
 #[derive(Debug)]
 pub struct ById<T> {
     slots: Vec<IdSlot<T>>,
     free: Vec<u16>,
-    /// By the lower bits of `id / 2`: one more than the place, or 0; others follow where it is taken.
+    /// A hash table indexed by the lower bits of `id / 2`: the place plus one, or 0. An entry whose
+    /// slot is taken is in the next free one.
     index: Box<[u16]>,
 }
 
@@ -16,7 +18,7 @@ struct IdSlot<T> {
     value: Option<T>,
 }
 
-/// The most streams that one table holds.
+/// The largest number of streams in a table.
 pub const MOST_STREAMS: u32 = 16_384;
 
 impl<T> Default for ById<T> {
@@ -26,32 +28,33 @@ impl<T> Default for ById<T> {
 }
 
 impl<T> ById<T> {
-    /// How many streams there are.
+    /// The number of streams.
     #[inline]
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no streams.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What belongs to this stream.
+    /// The value of this stream.
     #[inline]
     pub fn get(&self, id: u32) -> Option<&T> {
         self.slots[usize::from(self.place(id)?)].value.as_ref()
     }
 
-    /// What belongs to this stream.
+    /// The value of this stream, to be changed.
     #[inline]
     pub fn get_mut(&mut self, id: u32) -> Option<&mut T> {
         let place = self.place(id)?;
         self.slots[usize::from(place)].value.as_mut()
     }
 
-    /// Adds a stream that is not there, and says which place it has. Up to [`MOST_STREAMS`].
+    /// Adds a stream that is not in the table, and returns its place. Up to [`MOST_STREAMS`]
+    /// streams.
     pub fn insert(&mut self, id: u32, value: T) -> u16 {
         if self.index.len() < (self.len() + 1) * 2 {
             self.grow();
@@ -71,12 +74,12 @@ impl<T> ById<T> {
         place
     }
 
-    /// Takes a stream out.
+    /// Removes a stream.
     pub fn remove(&mut self, id: u32) -> Option<T> {
         let mask = self.index.len().wrapping_sub(1);
         let mut hole = self.find(id)?;
         let place = self.index[hole] - 1;
-        // close the gap: what was moved on for want of room moves back
+        // close the gap: entries that had moved on because their slot was taken move back
         let mut at = hole;
         loop {
             at = (at + 1) & mask;
@@ -92,13 +95,13 @@ impl<T> ById<T> {
         self.slots[usize::from(place)].value.take()
     }
 
-    /// The place of a stream: a number below the most streams that were open at once.
+    /// The place of a stream: a number below the largest number of streams that were open at once.
     #[inline]
     pub fn place(&self, id: u32) -> Option<u16> {
         Some(self.index[self.find(id)?] - 1)
     }
 
-    /// The stream at a place.
+    /// The stream in a place.
     #[inline]
     pub fn at(&self, place: u16) -> Option<(u32, &T)> {
         let slot = self.slots.get(usize::from(place))?;
@@ -116,13 +119,13 @@ impl<T> ById<T> {
         slots.filter_map(|(at, slot)| Some((at as u16, slot.id, slot.value.as_mut()?)))
     }
 
-    /// Heap memory it has, without that of what belongs to streams.
+    /// The heap memory of the table, without that of the values.
     pub fn heap_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<IdSlot<T>>()
             + (self.free.capacity() + self.index.len()) * size_of::<u16>()
     }
 
-    /// The most heap memory it has with up to so many streams at once.
+    /// The most heap memory of a table with up to `streams` streams at once.
     pub const fn most_heap_bytes(streams: usize) -> usize {
         // vectors double, from 4 on; the index is at most four times the streams, from 16 on
         let capacity = streams.next_power_of_two() + 4;
@@ -162,7 +165,8 @@ impl<T> ById<T> {
     }
 }
 
-/// Ids of one side are all odd or all even and mostly consecutive.
+/// The slot where the search for an id begins. Ids of one side are all odd or all even and mostly
+/// consecutive.
 #[inline]
 fn home(id: u32) -> usize {
     (id >> 1) as usize
@@ -180,7 +184,7 @@ mod tests {
             let mut map = ById::default();
             let mut model = HashMap::new();
             for round in 0..20_000u32 {
-                // ids that begin at the same place, too
+                // also ids with the same first slot
                 let id = (random.u32(..100) * spread) << 1 | 1;
                 if let Some(value) = model.remove(&id) {
                     assert_eq!(map.remove(id), Some(value));

@@ -1,21 +1,21 @@
-//! Streams that are over: as many as can still matter are remembered.
+//! Streams that are over, as many as can still matter.
 
-/// How a stream came to its end.
+/// The way in which a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamEnd {
-    /// Both sides have ended it.
+    /// Both sides ended it.
     Ended,
-    /// The peer has reset it: it may send nothing more (STREAM_CLOSED).
+    /// The peer reset it, and may send nothing more on it (STREAM_CLOSED).
     PeerReset,
-    /// We have reset it: what the peer had sent before it knew is ignored.
+    /// We reset it; frames that the peer sent before it received the reset are ignored.
     Reset,
 }
 
-/// The last streams that were over, by how they ended.
+/// The last streams that were over, and how they ended.
 ///
-/// Resets of our own are kept apart, one for each stream that may be open at once. That is enough: the
-/// peer may open another stream in the place of one we have reset only when it knows of the reset, and
-/// then sends nothing on it.
+/// Resets of our own are kept apart, one for each stream that may be open at once. That is enough: the peer
+/// may open another stream in the place of one we have reset only when it has received the reset, and then it
+/// sends nothing on the old one.
 #[derive(Debug, Default)]
 pub(crate) struct Closed {
     reset: Recent,
@@ -23,12 +23,12 @@ pub(crate) struct Closed {
     peer_reset: Recent,
 }
 
-/// Streams of which it is remembered that they were over in another way. It only decides between two
+/// The number of streams that are remembered as having ended in another way. This only decides between two
 /// errors.
 const OTHERS: usize = 16;
 
 impl Closed {
-    /// A stream is over. `streams` may be open at once.
+    /// Remembers a stream that is over; `streams` may be open at once.
     pub(crate) fn remember(&mut self, id: u32, end: StreamEnd, streams: u32) {
         match end {
             StreamEnd::Reset => self.reset.add(id, streams as usize),
@@ -37,7 +37,7 @@ impl Closed {
         }
     }
 
-    /// How a stream that is not open any more has ended; `None` if it never was, or was long ago.
+    /// How a stream that is no longer open has ended; `None` if it was never open, or ended long ago.
     pub(crate) fn end_of(&self, id: u32) -> Option<StreamEnd> {
         let recents = [
             (&self.reset, StreamEnd::Reset),
@@ -57,7 +57,7 @@ impl Closed {
     }
 }
 
-/// The last few ids.
+/// The most recent ids.
 #[derive(Debug, Default)]
 struct Recent {
     ids: Vec<u32>,
@@ -72,7 +72,7 @@ impl Recent {
         if let Some(oldest) = self.ids.get_mut(self.next) {
             *oldest = id;
         }
-        // a division would cost more than all the rest
+        // a division would cost more than the rest of this function
         self.next = if self.next + 1 < most { self.next + 1 } else { 0 };
     }
 }

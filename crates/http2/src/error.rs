@@ -1,4 +1,4 @@
-//! What ends a stream or a connection.
+//! Errors that end a stream or a connection.
 
 /// Error codes of RST_STREAM and GOAWAY (RFC 9113 §7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl ErrorCode {
 }
 
 impl ErrorCode {
-    /// Its registered name.
+    /// The registered name of the code.
     pub const fn name(self) -> &'static str {
         match self {
             ErrorCode::NO_ERROR => "NO_ERROR",
@@ -45,12 +45,12 @@ impl ErrorCode {
     }
 }
 
-/// What the peer did wrong. All of it is the peer's fault.
+/// An error of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What it is told.
+    /// The code that the peer gets.
     pub code: ErrorCode,
-    /// What is wrong, in a few words for the log.
+    /// A description in a few words, for the log.
     pub reason: &'static str,
 }
 
@@ -63,7 +63,7 @@ impl Fault {
         Fault::new(ErrorCode::PROTOCOL_ERROR, reason)
     }
 
-    /// A message is malformed by its content length (RFC 9113 §8.1.1).
+    /// The fault of a message whose content length is wrong (RFC 9113 §8.1.1).
     pub(crate) const fn length() -> Fault {
         Fault::protocol("a body has another length than its head says")
     }

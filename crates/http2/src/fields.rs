@@ -1,47 +1,47 @@
-//! The fields of one message: an arena that its owner uses again for the next.
+//! The fields of one message, in an arena that its owner uses again for the next.
 
 use crate::known_names::KnownName;
 use std::ops::Range;
 
-/// What a field counts besides its bytes (SETTINGS_MAX_HEADER_LIST_SIZE, RFC 9113 §6.5.2).
+/// The size that a field counts besides its bytes (SETTINGS_MAX_HEADER_LIST_SIZE, RFC 9113 §6.5.2).
 pub const FIELD_BYTES: usize = 32;
 
-/// Room that is kept from one message to the next, in bytes and, times 16, in fields. What one large
-/// message needed beyond it is given back.
+/// The memory kept from one message to the next, in bytes of names and of values; for fields it is a
+/// sixteenth of that number of fields. What a large message needed beyond it is freed.
 const KEPT_BYTES: usize = 32 * 1024;
 
-/// How much one message may say.
+/// The largest size of a message's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldLimits {
-    /// Bytes of all fields: names, values and [`FIELD_BYTES`] each.
+    /// The number of bytes of all fields: names, values and [`FIELD_BYTES`] each.
     pub bytes: usize,
-    /// Number of fields, not counting pseudo-fields and the crumbs of a cookie after the first.
+    /// The number of fields, not counting pseudo-fields and the further parts of a split cookie.
     pub fields: usize,
 }
 
-/// Which message the fields belong to, which decides what they may be.
+/// The kind of message to which the fields belong, which decides what they may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MessageKind {
-    /// A request's head.
+    /// The head of a request.
     #[default]
     Request,
-    /// A response's head.
+    /// The head of a response.
     Response,
-    /// What follows a body.
+    /// The trailers after a body.
     Trailers,
 }
 
-/// Where a text stands in its buffer.
+/// The position of a text in its buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// Its first byte.
+    /// The index of its first byte.
     pub start: u32,
-    /// Behind its last byte.
+    /// The index after its last byte.
     pub end: u32,
 }
 
 impl Span {
-    /// As an index.
+    /// The span as a range.
     #[inline]
     pub fn range(self) -> Range<usize> {
         self.start as usize..self.end as usize
@@ -52,20 +52,20 @@ impl Span {
     }
 }
 
-/// One field; pseudo-fields are not among them.
+/// A field; pseudo-fields are kept apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Where in [`DecodedFields::names`] its name is.
+    /// The position of the name in [`DecodedFields::names`].
     pub name: Span,
-    /// Where in [`DecodedFields::values`] its value is.
+    /// The position of the value in [`DecodedFields::values`].
     pub value: Span,
-    /// Which name it is.
+    /// The number of the name, if it is a known one.
     pub known: KnownName,
 }
 
-/// The fields of the message that was decoded last.
+/// The fields of the message decoded last.
 ///
-/// A loop, thread or fiber owns one and lends it to every connection.
+/// A loop, thread or fiber owns this and lends it to every connection.
 #[derive(Debug)]
 pub struct DecodedFields {
     names: Vec<u8>,
@@ -73,7 +73,7 @@ pub struct DecodedFields {
     list: Vec<Field>,
     limits: FieldLimits,
     message: MessageKind,
-    /// Where the field begins that is being added.
+    /// The beginning of the field that is being added.
     name_start: usize,
     value_start: usize,
     /// Pseudo-fields, in the order of [`Pseudo`].
@@ -82,7 +82,7 @@ pub struct DecodedFields {
     priority: Option<Span>,
     host: Option<Span>,
     cookies: usize,
-    /// What counts against the limits.
+    /// The size that counts against the limits.
     bytes: usize,
     is_over: bool,
     fault: Option<&'static str>,
@@ -98,7 +98,7 @@ enum Pseudo {
     Protocol,
 }
 
-/// Where the next field is written.
+/// The place where the next field is written.
 pub(crate) struct FieldSpace<'f> {
     pub(crate) names: &'f mut Vec<u8>,
     pub(crate) values: &'f mut Vec<u8>,
@@ -129,7 +129,7 @@ impl Default for DecodedFields {
 }
 
 impl DecodedFields {
-    /// Forgets the last message; the next one is of this kind and may be this large.
+    /// Removes the last message; the next one is of this kind and has these limits.
     pub fn reset(&mut self, message: MessageKind, limits: FieldLimits) {
         self.names.clear();
         self.values.clear();
@@ -142,23 +142,23 @@ impl DecodedFields {
         (self.cookies, self.bytes, self.is_over) = (0, 0, false);
     }
 
-    /// All names, which the [spans](Field::name) are in. They are ASCII, which is checked at each call.
+    /// All names, to which the [spans](Field::name) refer. They are ASCII, which is checked at each call.
     pub fn names(&self) -> &str {
-        // names that are no tokens are not kept
+        // names that are not tokens are not kept
         std::str::from_utf8(&self.names).unwrap_or_default()
     }
 
-    /// All values.
+    /// All values, to which the spans of values refer.
     pub fn values(&self) -> &[u8] {
         &self.values
     }
 
-    /// The fields in their order. A cookie that came in crumbs is one field (RFC 9113 §8.2.3).
+    /// The fields in their order. A cookie that came in parts is one field (RFC 9113 §8.2.3).
     pub fn list(&self) -> &[Field] {
         &self.list
     }
 
-    /// Name and value of each field.
+    /// The name and value of each field.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u8], &[u8])> + Clone {
         self.list
             .iter()
@@ -199,7 +199,7 @@ impl DecodedFields {
         self.pseudo[Pseudo::Protocol as usize].map(|span| &self.values[span.range()])
     }
 
-    /// `:status`; 0 if there is none that is a number of three digits.
+    /// `:status`; 0 if there is none, or it is not a number of three digits.
     pub fn status(&self) -> u16 {
         match *self.value(Pseudo::Status) {
             [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] => {
@@ -209,7 +209,7 @@ impl DecodedFields {
         }
     }
 
-    /// `content-length`.
+    /// `content-length`, if there is one.
     pub fn content_length(&self) -> Option<u64> {
         self.content_length
     }
@@ -219,12 +219,12 @@ impl DecodedFields {
         self.priority.map_or(b"", |span| &self.values[span.range()])
     }
 
-    /// Whether there was more than is allowed; then not all of it is here.
+    /// Whether the message was larger than allowed; then not all of it is here.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// What is wrong with the message (RFC 9113 §8.1.1), if it may not be served.
+    /// The reason why the message is malformed (RFC 9113 §8.1.1); `None` if it may be served.
     pub fn fault(&self) -> Option<&'static str> {
         self.fault
     }
@@ -233,7 +233,7 @@ impl DecodedFields {
         self.pseudo[pseudo as usize].map_or(b"", |span| &self.values[span.range()])
     }
 
-    /// Whether a field of so many bytes still fits. If not, it is counted and need not be added.
+    /// Whether a field of `len` bytes still fits. If not, it is counted and need not be added.
     #[inline]
     pub(crate) fn has_room(&mut self, len: usize) -> bool {
         let bytes = self.bytes.saturating_add(len + FIELD_BYTES);
@@ -244,7 +244,7 @@ impl DecodedFields {
         !self.is_over
     }
 
-    /// Room for a field; what is written there becomes one by [`add`](DecodedFields::add).
+    /// The place for a field; what is written there becomes a field by [`add`](DecodedFields::add).
     #[inline]
     pub(crate) fn begin(&mut self) -> FieldSpace<'_> {
         (self.name_start, self.value_start) = (self.names.len(), self.values.len());
@@ -256,8 +256,8 @@ impl DecodedFields {
         }
     }
 
-    /// What was written to the [room](DecodedFields::begin) is a field with this name, which need not be there if it is
-    /// a pseudo-field's; `is_faulty` if name or value may be no field's.
+    /// Adds what was written to the [place](DecodedFields::begin) as a field with this name, whose text may
+    /// be missing for a pseudo-field; `is_faulty` if the name or the value is not allowed in a field.
     #[inline]
     pub(crate) fn add(&mut self, known: KnownName, is_faulty: bool) {
         let name = Span::until(self.name_start, self.names.len());
@@ -321,7 +321,7 @@ impl DecodedFields {
 
     #[inline]
     fn push(&mut self, field: Field) {
-        // further crumbs of a cookie are joined with the first
+        // further parts of a cookie are joined with the first
         if self.list.len() - self.cookies.saturating_sub(1) >= self.limits.fields {
             self.is_over = true;
             return;
@@ -338,7 +338,8 @@ impl DecodedFields {
         self.fault.get_or_insert(what);
     }
 
-    /// RFC 9113 §8.3: before all others, each once, and only those that the message may have.
+    /// Adds a pseudo-field. By RFC 9113 §8.3 these come before all others, each at most once, and only those
+    /// that the message may have.
     fn add_pseudo(&mut self, pseudo: Pseudo, value: Span) {
         let is_allowed = match self.message {
             MessageKind::Request => !matches!(pseudo, Pseudo::Status),
@@ -370,7 +371,7 @@ impl DecodedFields {
         }
     }
 
-    /// All fields of the block have been added: what can only be said of them together.
+    /// Checks the fields together, when all fields of the block have been added.
     pub(crate) fn end(&mut self) {
         if self.is_over || self.fault.is_some() {
             return;
@@ -389,7 +390,7 @@ impl DecodedFields {
         }
     }
 
-    /// RFC 9113 §8.3.1 and, for CONNECT, §8.5 or, with a protocol, RFC 8441 §4.
+    /// Checks a request by RFC 9113 §8.3.1 and, for CONNECT, §8.5 or, with a protocol, RFC 8441 §4.
     fn end_request(&mut self) {
         if self.method().is_empty() || !self.method().iter().copied().all(is_token) {
             return self.blame(":method is missing or no token");
@@ -418,8 +419,8 @@ impl DecodedFields {
         }
     }
 
-    /// Whether two authorities are equal once they are normalised: without the port that the scheme has anyway, in any
-    /// case (RFC 9113 §8.3.1, RFC 9110 §4.2.3).
+    /// Whether two authorities are equal once they are normalised: without the scheme's default port,
+    /// ignoring case (RFC 9113 §8.3.1, RFC 9110 §4.2.3).
     fn is_same_authority(&self, one: &[u8], other: &[u8]) -> bool {
         let usual: &[u8] = match self.scheme() {
             b"http" => b":80",
@@ -448,7 +449,7 @@ impl DecodedFields {
             [b'/', ..] => true,
             path => path == b"*" && self.method() == b"OPTIONS",
         };
-        // values have no control bytes; a fragment is not sent (RFC 9110 §7.1)
+        // values have no control bytes; a fragment must not be sent (RFC 9110 §7.1)
         if !is_begun || self.path().iter().any(|byte| matches!(byte, b' ' | b'\t' | b'#')) {
             return Some(":path is missing or no path");
         }
@@ -458,7 +459,7 @@ impl DecodedFields {
         None
     }
 
-    /// Crumbs of a cookie become one field in the place of the first.
+    /// Joins the parts of a cookie into one field in the place of the first.
     #[cold]
     fn join_cookies(&mut self) {
         let start = self.values.len();
@@ -484,7 +485,7 @@ impl DecodedFields {
     }
 }
 
-/// `tchar` (RFC 9110 §5.6.2)
+/// Whether a byte is a `tchar` (RFC 9110 §5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

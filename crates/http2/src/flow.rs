@@ -1,14 +1,15 @@
-//! Windows (RFC 9113 §6.9): how much either side may send.
+//! Windows (RFC 9113 §6.9): how much each side may send.
 
 use crate::error::{ErrorCode, Fault};
 
 /// The largest window, in bytes.
 pub(crate) const MOST_WINDOW: u32 = 0x7fff_ffff;
 
-/// A peer that may send less than this, in bytes, may wait until it can send more.
+/// The window, in bytes, below which a peer may wait until it can send more.
 const NEXT_TO_NOTHING: u32 = 4096;
 
-/// How much may be sent. Below zero after the peer has made its initial window smaller (§6.9.2).
+/// The number of bytes that we may send. Below zero after the peer has made its initial window
+/// smaller (§6.9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SendWindow(i64);
 
@@ -17,19 +18,19 @@ impl SendWindow {
         SendWindow(i64::from(bytes))
     }
 
-    /// Bytes that may be sent now.
+    /// The number of bytes that may be sent now.
     #[inline]
     pub(crate) fn open(self) -> u32 {
         self.0.max(0) as u32
     }
 
-    /// So many bytes were sent, at most those that are [open](SendWindow::open).
+    /// Subtracts sent bytes, at most those that are [open](SendWindow::open).
     #[inline]
     pub(crate) fn spend(&mut self, bytes: u32) {
         self.0 -= i64::from(bytes);
     }
 
-    /// The peer allows more, or by a setting less.
+    /// Changes the window by an update, or by a changed setting, which may be negative.
     pub(crate) fn change(&mut self, bytes: i64) -> Result<(), Fault> {
         if self.0 + bytes > i64::from(MOST_WINDOW) {
             let reason = "a window grows above 2^31-1";
@@ -40,14 +41,14 @@ impl SendWindow {
     }
 }
 
-/// How much the peer may send.
+/// The number of bytes that the peer may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiveWindow {
-    /// What the peer may still send.
+    /// Bytes that the peer may still send.
     open: u32,
-    /// Received, and neither used nor allowed again.
+    /// Bytes that were received, and neither consumed nor allowed again.
     held: u32,
-    /// Used, and not yet allowed again.
+    /// Bytes that were consumed, and not yet allowed again.
     used: u32,
 }
 
@@ -56,7 +57,7 @@ impl ReceiveWindow {
         ReceiveWindow { open: bytes, held: 0, used: 0 }
     }
 
-    /// So many bytes have come.
+    /// Subtracts received bytes.
     #[inline]
     pub(crate) fn receive(&mut self, bytes: u32) -> Result<(), Fault> {
         let Some(open) = self.open.checked_sub(bytes) else {
@@ -68,7 +69,7 @@ impl ReceiveWindow {
         Ok(())
     }
 
-    /// Up to so many of the bytes received were used. Returns how many.
+    /// Marks up to `bytes` of the received bytes as consumed. Returns how many.
     #[inline]
     pub(crate) fn release(&mut self, bytes: u32) -> u32 {
         let bytes = bytes.min(self.held);
@@ -77,7 +78,7 @@ impl ReceiveWindow {
         bytes
     }
 
-    /// What was received and not used.
+    /// The bytes that were received and not consumed.
     #[inline]
     pub(crate) fn held(self) -> u32 {
         self.held
@@ -89,8 +90,8 @@ impl ReceiveWindow {
         self.open < NEXT_TO_NOTHING
     }
 
-    /// What the peer is to be allowed now: nothing until it is worth a frame, which is half of the
-    /// window.
+    /// The update that the peer should get now; `None` until it is worth a frame, which is half of
+    /// the window.
     #[inline]
     pub(crate) fn allow(&mut self) -> Option<u32> {
         if self.used == 0 || self.used < (self.open + self.held + self.used).div_ceil(2) {

@@ -2,13 +2,14 @@
 
 use crate::error::ErrorCode;
 
-/// Bytes of a frame's header.
+/// The size of a frame's header, in bytes.
 pub const HEADER_BYTES: usize = 9;
 
-/// Payload that every endpoint takes, and the most that is taken here (SETTINGS_MAX_FRAME_SIZE).
+/// The largest payload that every endpoint accepts, and that is accepted here
+/// (SETTINGS_MAX_FRAME_SIZE), in bytes.
 pub const PAYLOAD_BYTES: usize = 16_384;
 
-/// What a client sends first (§3.4).
+/// The bytes that a client sends first (§3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Types of frames.
@@ -24,7 +25,7 @@ pub mod kind {
     pub const GOAWAY: u8 = 0x7;
     pub const WINDOW_UPDATE: u8 = 0x8;
     pub const CONTINUATION: u8 = 0x9;
-    /// RFC 9218 §7.1
+    /// RFC 9218 §7.1.
     pub const PRIORITY_UPDATE: u8 = 0x10;
 }
 
@@ -41,18 +42,18 @@ pub mod flag {
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// Bytes of the payload.
+    /// The size of the payload, in bytes.
     pub len: usize,
-    /// Its type, see [`kind`].
+    /// The type, see [`kind`].
     pub kind: u8,
-    /// Its flags, see [`flag`].
+    /// The flags, see [`flag`].
     pub flags: u8,
-    /// Its stream; 0 is the connection.
+    /// The stream; 0 is the connection.
     pub stream: u32,
 }
 
 impl FrameHeader {
-    /// Reads the header at the front of `bytes`; `None` if not all of it is there.
+    /// Reads the header at the front of `bytes`; `None` if it is not complete.
     #[inline]
     pub fn read(bytes: &[u8]) -> Option<FrameHeader> {
         let [a, b, c, kind, flags, stream @ ..] = *bytes.first_chunk::<HEADER_BYTES>()?;
@@ -60,7 +61,7 @@ impl FrameHeader {
         Some(FrameHeader { len, kind, flags, stream: number(stream) & 0x7fff_ffff })
     }
 
-    /// The header as it is sent.
+    /// The encoded header.
     #[inline]
     pub fn bytes(self) -> [u8; HEADER_BYTES] {
         let [_, a, b, c] = (self.len as u32).to_be_bytes();
@@ -81,7 +82,8 @@ pub(crate) fn number(bytes: [u8; 4]) -> u32 {
     u32::from_be_bytes(bytes)
 }
 
-/// The first four bytes as a number without its highest bit, which is reserved; 0 if there are fewer.
+/// The first four bytes as a number without the highest bit, which is reserved; 0 if there are
+/// fewer.
 #[inline]
 pub(crate) fn number31(bytes: &[u8]) -> u32 {
     bytes.first_chunk::<4>().map_or(0, |bytes| number(*bytes) & 0x7fff_ffff)
@@ -111,7 +113,7 @@ pub fn write_goaway(out: &mut Vec<u8>, last: u32, code: ErrorCode) {
     write(out, kind::GOAWAY, 0, 0, &payload);
 }
 
-/// Takes the padding off a payload (§6.1); `None` if there is more padding than payload.
+/// Removes the padding from a payload (§6.1); `None` if there is more padding than payload.
 #[inline]
 pub(crate) fn unpadded(payload: &[u8], is_padded: bool) -> Option<&[u8]> {
     if !is_padded {

@@ -1,5 +1,5 @@
-//! Names of fields that need not be compared as text: those of the static table (RFC 7541 appendix A)
-//! and those that the protocol looks at.
+//! Names of fields that need not be compared as text: those of the static table (RFC 7541 appendix
+//! A), and others that the protocol checks.
 
 /// The static table: name and value of the fields 1 to 61.
 #[rustfmt::skip]
@@ -67,8 +67,8 @@ pub const STATIC: [(&str, &str); 61] = [
     ("www-authenticate", ""),
 ];
 
-/// Which name a field has: the index of the first field of the static table with that name, a number
-/// above 61 for some other names, 0 for all else.
+/// The number of a field's name: the index of the first entry of the static table with that name, a
+/// number above 61 for some other names, 0 for all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KnownName(pub u8);
 
@@ -108,7 +108,7 @@ impl KnownName {
     pub const X_FORWARDED_FOR: KnownName = KnownName(68);
     pub const PROTOCOL: KnownName = KnownName(69);
 
-    /// Which name `text` is; names are in lower case.
+    /// The number of the name `text`, which is in lower case.
     pub fn of(text: &[u8]) -> KnownName {
         KnownName(match text {
             b":authority" => 1,
@@ -185,17 +185,17 @@ impl KnownName {
         }
     }
 
-    /// The index under which an encoder may name it (RFC 7541 §6.2.2); 0 if there is none.
+    /// The index by which an encoder may refer to the name (RFC 7541 §6.2.2); 0 if there is none.
     pub(crate) fn index(self) -> usize {
         if self.0 <= 61 { usize::from(self.0) } else { 0 }
     }
 
-    /// Whether it begins with a colon (RFC 9113 §8.3).
+    /// Whether the name begins with a colon (RFC 9113 §8.3).
     pub fn is_pseudo(self) -> bool {
         matches!(self.0, 1..=14) || self == KnownName::PROTOCOL
     }
 
-    /// Whether it says something about a connection, which HTTP/2 says otherwise (§8.2.2).
+    /// Whether the field is about a connection, which HTTP/2 does not allow (§8.2.2).
     pub fn is_of_connection(self) -> bool {
         matches!(
             self,
@@ -208,7 +208,8 @@ impl KnownName {
     }
 }
 
-/// Whether `name` may be a field's: a token without capitals (§8.2.1). No pseudo-field's is.
+/// Whether `name` is a valid field name: a token without capital letters (§8.2.1). Names of
+/// pseudo-fields are not.
 pub(crate) fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&byte| NAME_BYTES[usize::from(byte)])
 }
@@ -224,9 +225,10 @@ const NAME_BYTES: [bool; 256] = {
     bytes
 };
 
-/// Whether `value` may be a field's (§8.2.1): no control bytes but tabs, no white space around it.
+/// Whether `value` is a valid field value (§8.2.1): no control bytes except tabs, no white space
+/// around it.
 pub(crate) fn is_value(value: &[u8]) -> bool {
-    // without a way out of the loop, so that the compiler can look at many bytes at once
+    // no early exit from the loop, so that the compiler can vectorise it
     let is_bad =
         |found: bool, &byte: &u8| found | ((byte < b' ') & (byte != b'\t')) | (byte == 0x7f);
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));

@@ -1,9 +1,10 @@
 //! HTTP/2 (RFC 9113) with HPACK (RFC 7541) and priorities (RFC 9218): bytes in, bytes out.
 //!
-//! One [`Connection`] is a state machine for either [`EndpointRole`]. It stands between the bytes an engine
-//! received, or a transport has decrypted, and the request path: received bytes go in, [`Http2Event`]s come out;
-//! heads and bodies are announced, frames come out. It has no socket and no clock, and keeps no bodies:
-//! for a piece of a body it makes the header of the frame that carries it.
+//! One [`Connection`] is a state machine for either [`EndpointRole`]. It stands between the bytes that an
+//! engine has received, or a transport has decrypted, and the request path: received bytes go in and
+//! [`Http2Event`]s come out; heads and pieces of bodies go in and frames come out. The connection has no
+//! socket and no clock, and keeps no bodies: for a piece of a body it makes the header of the frame that
+//! carries it.
 //!
 //! ```text
 //!  bytes ──► frame ──► HPACK ──► DecodedFields ──► Http2Event: Request, Data …
@@ -17,19 +18,18 @@
 //! | [`frame`] | reads and writes the nine bytes before each payload |
 //! | [`hpack`] | decodes fields with a table, and encodes them without one |
 //! | `known_names` | the static table, and names that need not be compared as text |
-//! | [`fields`] | an arena for the fields of one message, which says what is wrong with them |
+//! | [`fields`] | an arena for the fields of one message, and their validation |
 //! | [`settings`] | what the peer allows |
-//! | `flow` | counts what either side may still send |
-//! | [`by_id`] | finds what belongs to a stream in one step |
-//! | `stream`, `closed` | what is known of a stream while it is open, and afterwards |
-//! | [`priority`], `order` | how urgent a response is, and so which stream sends next |
-//! | [`budget`] | what a peer may do that costs more than it brings |
-//! | [`connection`] | brings them together: receives, sends, ends |
-//! | [`error`] | what the peer did wrong, and what it is told |
+//! | `flow` | counts how much each side may still send |
+//! | [`by_id`] | finds the value of a stream in one step |
+//! | `stream`, `closed` | the state of an open stream, and of a closed one |
+//! | [`priority`], `order` | the priority of a response, and so which stream sends next |
+//! | [`budget`] | limits what a peer may do that costs more than it is worth |
+//! | [`connection`] | brings these together: receives, sends, ends |
+//! | [`error`] | faults of the peer, and the error codes for them |
 //!
-//! It deliberately has no server push, no extended CONNECT (RFC 8441), no trees of priorities (which RFC
-//! 9113 has given up) and, when sending, no table: a response's fields are encoded once and sent on any
-//! connection.
+//! The crate deliberately has no server push, no trees of priorities (which RFC 9113 has deprecated) and,
+//! when sending, no dynamic table: a response's fields are encoded once and sent on any connection.
 //!
 //! ```
 //! use forebay_http2::hpack::encode;

@@ -1,16 +1,16 @@
-//! Which stream sends next: a heap of those that have something to send and may.
+//! The order in which streams send: a heap of those that have something to send and may send it.
 
 use crate::priority::Priority;
 
-/// When a stream's turn comes; the smallest goes first. Class, urgency, then whatever is to be sent in
-/// one piece in the order it was asked for, then the others by turns.
+/// The key by which streams are ordered; the smallest goes first. It consists of class and urgency; then come
+/// responses that are sent in one piece, in the order of their requests, and then the others by turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SendKey(u64);
 
 const TURN_BITS: u32 = 52;
 
 impl SendKey {
-    /// `turn` counts up with each turn that was taken.
+    /// A key; `turn` is a count that grows with each turn that was taken.
     pub(crate) fn new(rank: u8, priority: Priority, id: u32, turn: u64) -> SendKey {
         let class = u64::from(rank) << 4
             | u64::from(priority.urgency & 7) << 1
@@ -19,7 +19,7 @@ impl SendKey {
         SendKey(class << TURN_BITS | place & ((1 << TURN_BITS) - 1))
     }
 
-    /// Whether it goes first whatever their turns are.
+    /// Whether this stream goes first regardless of turns.
     pub(crate) fn is_before(self, other: SendKey) -> bool {
         self.0 >> (TURN_BITS + 1) < other.0 >> (TURN_BITS + 1)
     }
@@ -27,16 +27,16 @@ impl SendKey {
 
 const NOWHERE: u16 = u16::MAX;
 
-/// The streams that are ready to send, by their places.
+/// The streams that are ready to send, by their place in the table of streams.
 #[derive(Debug, Default)]
 pub(crate) struct SendHeap {
     heap: Vec<(SendKey, u16)>,
-    /// Where in the heap a place is.
+    /// The index in the heap of each place.
     places: Vec<u16>,
 }
 
 impl SendHeap {
-    /// The one that goes first.
+    /// The stream that goes first.
     #[inline]
     pub(crate) fn first(&self) -> Option<(SendKey, u16)> {
         self.heap.first().copied()
@@ -47,7 +47,7 @@ impl SendHeap {
         self.places.get(usize::from(place)).is_some_and(|&at| at != NOWHERE)
     }
 
-    /// Adds a stream, or changes its turn.
+    /// Adds a stream, or changes its key.
     pub(crate) fn set(&mut self, place: u16, key: SendKey) {
         if usize::from(place) >= self.places.len() {
             self.places.resize(usize::from(place) + 1, NOWHERE);
@@ -62,7 +62,7 @@ impl SendHeap {
         self.settle(at);
     }
 
-    /// Takes a stream out, if it is there.
+    /// Removes a stream, if it is in the heap.
     #[inline]
     pub(crate) fn remove(&mut self, place: u16) {
         if !self.contains(place) {
@@ -85,7 +85,7 @@ impl SendHeap {
         capacity * (size_of::<(SendKey, u16)>() + size_of::<u16>())
     }
 
-    /// Moves what is at `at` to where it belongs.
+    /// Moves the entry at `at` to where it belongs in the heap.
     fn settle(&mut self, mut at: usize) {
         while at > 0 && self.heap[at].0 < self.heap[(at - 1) / 2].0 {
             self.swap(at, (at - 1) / 2);

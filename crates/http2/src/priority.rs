@@ -1,11 +1,11 @@
-//! Priorities (RFC 9218): urgency and whether a response is of use in parts.
+//! Priorities (RFC 9218): the urgency of a response, and whether parts of it are useful.
 
-/// How urgent a response is.
+/// The priority of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priority {
-    /// From 0, which goes first, to 7.
+    /// The urgency, from 0, which goes first, to 7.
     pub urgency: u8,
-    /// Parts of it are of use, so that it may take turns with others.
+    /// Whether parts of the response are useful by themselves, so that it takes turns with others.
     pub is_incremental: bool,
 }
 
@@ -17,7 +17,7 @@ impl Default for Priority {
 
 impl Priority {
     /// Reads a field value (§4): a dictionary of structured fields (RFC 9651), of which `u` and `i` are
-    /// known. What cannot be read is ignored, as is a value out of range.
+    /// known. Invalid input is ignored, and so is a value out of range.
     pub fn read(value: &[u8]) -> Priority {
         let mut priority = Priority::default();
         for member in value.split(|&byte| byte == b',') {

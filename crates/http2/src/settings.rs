@@ -1,4 +1,4 @@
-//! SETTINGS (RFC 9113 §6.5): what each side allows the other.
+//! SETTINGS (RFC 9113 §6.5): the limits that each side sets for the other.
 
 use crate::error::{ErrorCode, Fault};
 use crate::flow::MOST_WINDOW;
@@ -13,29 +13,29 @@ pub mod id {
     pub const INITIAL_WINDOW_SIZE: u16 = 0x4;
     pub const MAX_FRAME_SIZE: u16 = 0x5;
     pub const MAX_HEADER_LIST_SIZE: u16 = 0x6;
-    /// RFC 8441 §3
+    /// RFC 8441 §3.
     pub const ENABLE_CONNECT_PROTOCOL: u16 = 0x8;
-    /// RFC 9218 §2.1
+    /// RFC 9218 §2.1.
     pub const NO_RFC7540_PRIORITIES: u16 = 0x9;
 }
 
-/// The window every stream begins with unless a setting says otherwise, in bytes.
+/// The initial window of a stream unless a setting changes it, in bytes.
 pub const FIRST_WINDOW: u32 = 65_535;
 
-/// What the peer allows.
+/// The settings of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerSettings {
-    /// Streams that may be open to it at once.
+    /// The number of streams that may be open to it at once.
     pub max_concurrent_streams: u32,
     /// The window of a new stream, in bytes.
     pub initial_window_bytes: u32,
-    /// The largest payload it takes, in bytes.
+    /// The largest payload it accepts, in bytes.
     pub max_frame_bytes: u32,
-    /// The largest list of fields it takes, in bytes (advice).
+    /// The largest list of fields it accepts, in bytes (advisory).
     pub max_field_list_bytes: u32,
-    /// Whether it takes an extended CONNECT (RFC 8441 §3).
+    /// Whether it accepts extended CONNECT (RFC 8441 §3).
     pub extended_connect: bool,
-    /// The smallest table of fields it has ever asked for, in bytes.
+    /// The smallest dynamic table it has ever requested, in bytes.
     pub(crate) smallest_table_bytes: u32,
 }
 
@@ -53,10 +53,11 @@ impl Default for PeerSettings {
 }
 
 impl PeerSettings {
-    /// Takes over what a payload says. Unknown settings are ignored.
+    /// Applies the settings of a payload. Unknown settings are ignored.
     ///
     /// # Errors
-    /// A [`Fault`] of the connection: a length that is no multiple of 6, a value out of its range.
+    /// A [`Fault`] of the connection: the length is not a multiple of 6, or a value is out of its
+    /// range.
     pub fn apply(&mut self, payload: &[u8], is_server: bool) -> Result<(), Fault> {
         let (entries, []) = payload.as_chunks::<6>() else {
             return Err(Fault::size("SETTINGS has a length that is no multiple of 6"));
@@ -161,7 +162,7 @@ mod tests {
             assert_eq!(applied(&[(id, value)], true), Err(code), "{id} {value}");
         }
         assert!(applied(&[(id::ENABLE_PUSH, 1)], true).is_ok());
-        // a server may not enable it (§6.5.2)
+        // a server may not enable push (§6.5.2)
         assert_eq!(applied(&[(id::ENABLE_PUSH, 1)], false), Err(ErrorCode::PROTOCOL_ERROR));
         let mut peer = PeerSettings::default();
         assert!(peer.apply(&[0; 7], true).is_err_and(|f| f.code == ErrorCode::FRAME_SIZE_ERROR));

@@ -1,29 +1,30 @@
-//! One stream (RFC 9113 §5.1). Idle ones are not kept and closed ones only [remembered](crate::closed).
+//! The state of one stream (RFC 9113 §5.1). Idle streams are not kept, and closed ones are only
+//! [remembered](crate::closed).
 
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::order::SendKey;
 use crate::priority::Priority;
 
-/// A stream that is open, or half of it.
+/// A stream that is open, or half open.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) send_window: SendWindow,
     pub(crate) receive_window: ReceiveWindow,
-    /// What its messages may still have.
+    /// What the peer may still send.
     pub(crate) incoming: Incoming,
     pub(crate) outgoing: Outgoing,
-    /// Bytes of body that its head has promised and that have not come.
+    /// The number of bytes that its `content-length` has promised and that have not come yet.
     pub(crate) promised: Option<u64>,
-    /// The class it is served in; the smallest goes first.
+    /// The class of the stream; the smallest goes first.
     pub(crate) rank: u8,
     pub(crate) priority: Priority,
-    /// The last turn it took, if it shares.
+    /// The last turn that the stream took, if it takes turns.
     pub(crate) turn: u64,
-    /// There is something to send.
+    /// Whether its body has been offered for sending.
     pub(crate) is_offered: bool,
-    /// What comes is the response to HEAD.
+    /// Whether the expected response is one to HEAD.
     pub(crate) is_head: bool,
-    /// Responses before the last one that have come.
+    /// The number of informational responses received.
     pub(crate) informational: u8,
 }
 
@@ -32,7 +33,7 @@ pub(crate) struct Stream {
 pub(crate) enum Incoming {
     /// The head; only where the peer responds.
     Head,
-    /// The body, and trailers.
+    /// The body, or trailers.
     Body,
     /// Nothing.
     Ended,
@@ -43,20 +44,20 @@ pub(crate) enum Incoming {
 pub(crate) enum Outgoing {
     /// The head.
     Head,
-    /// The body, and trailers.
+    /// The body, or trailers.
     Body,
     /// Nothing.
     Ended,
 }
 
 impl Stream {
-    /// When its turn comes.
+    /// The key for the order of sending.
     #[inline]
     pub(crate) fn key(&self, id: u32) -> SendKey {
         SendKey::new(self.rank, self.priority, id, self.turn)
     }
 
-    /// Whether it waits for its turn to send.
+    /// Whether the stream has something to send and may send it.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
         self.is_offered && self.outgoing == Outgoing::Body && self.send_window.open() > 0

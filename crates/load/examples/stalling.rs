@@ -1,4 +1,4 @@
-//! A target that stands still for one second of every five: what a closed loop hides.
+//! A target that stands still for one second of every five, which a closed loop hides.
 //!
 //! ```text
 //! cargo run --release -p forebay-load --example stalling -- 8090
@@ -21,12 +21,12 @@ fn main() -> io::Result<()> {
     let begin = Instant::now();
     loop {
         let (stream, _) = listener.accept()?;
-        // A connection that fails ends its thread and nothing else.
+        // a connection that fails ends its thread and nothing else
         thread::spawn(move || serve(stream, begin));
     }
 }
 
-/// Answers 1 KB to whatever comes in, after about a millisecond of work.
+/// Answers 1 KB to every request, after about a millisecond of work.
 fn serve(mut stream: TcpStream, begin: Instant) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 1024\r\n\r\n";
@@ -40,7 +40,7 @@ fn serve(mut stream: TcpStream, begin: Instant) -> io::Result<()> {
     Ok(())
 }
 
-/// How long the target still stands still; nothing in the first four of five seconds.
+/// How long the target will still stand still; zero in the first four of five seconds.
 fn stall_left(elapsed: Duration) -> Duration {
     let phase = Duration::from_nanos((elapsed.as_nanos() % EVERY.as_nanos()) as u64);
     if phase < EVERY - STALL { Duration::ZERO } else { EVERY - phase }

@@ -1,7 +1,8 @@
-//! When requests are due in an open loop: constant, Poisson, steps, bursts, or a recorded trace.
+//! The times at which requests are due in an open loop: constant, Poisson, steps, bursts, or a
+//! recorded trace.
 //!
-//! A schedule depends on its settings and the seed alone, never on answers. That is what makes
-//! the loop open.
+//! A schedule depends on its settings and the seed alone, never on answers. That makes the loop
+//! open.
 
 use crate::units;
 use fastrand::Rng;
@@ -13,13 +14,13 @@ use std::time::Duration;
 /// The law by which requests arrive.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Arrivals {
-    /// The steady part, in steps that follow each other; the last one lasts to the end.
+    /// The steady part, in consecutive steps; the last one lasts to the end.
     pub steps: Vec<RateStep>,
-    /// Whether the steady part is a Poisson process; otherwise its gaps are all equal.
+    /// Whether the steady part is a Poisson process; otherwise all its gaps are equal.
     pub poisson: bool,
-    /// Bursts on top of it.
+    /// Bursts in addition to the steady part.
     pub bursts: Option<Bursts>,
-    /// Recorded arrivals on top of it.
+    /// Recorded arrivals in addition to the steady part.
     pub trace: Option<Arc<[TraceLine]>>,
 }
 
@@ -28,7 +29,7 @@ pub struct Arrivals {
 pub struct RateStep {
     /// Arrivals per second; 0 is a pause.
     pub rate: f64,
-    /// How long; `None`: to the end.
+    /// The length of the step; `None`: to the end.
     pub lasts: Option<Duration>,
 }
 
@@ -37,18 +38,18 @@ pub struct RateStep {
 pub struct Bursts {
     /// Bursts per second, at random times (a Poisson process).
     pub rate: f64,
-    /// The fewest requests of a burst.
+    /// The least number of requests of a burst.
     pub least: u32,
-    /// The most requests of a burst; the length is uniform between both.
+    /// The largest number of requests of a burst; the number is uniform between both.
     pub most: u32,
 }
 
 /// One line of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceLine {
-    /// When, after the group's start.
+    /// The time of the arrival, after the group's start.
     pub at: Duration,
-    /// The path; without it one is drawn from the group's mix.
+    /// The path; without it, one is drawn from the group's mix.
     pub path: Option<Box<str>>,
 }
 
@@ -57,11 +58,11 @@ pub struct TraceLine {
 pub struct Arrival {
     /// Nanoseconds after the start of the run.
     pub at_ns: u64,
-    /// The line of the trace it comes from.
+    /// The line of the trace that the arrival comes from.
     pub line: Option<u32>,
 }
 
-/// Why a trace could not be used.
+/// Why a trace cannot be used.
 #[derive(Debug)]
 pub enum TraceError {
     /// The file could not be read.
@@ -84,7 +85,7 @@ impl fmt::Display for TraceError {
 /// Reads a trace: one `SECONDS [PATH]` per line, ascending; `#` begins a comment.
 ///
 /// # Errors
-/// When it cannot be read, or the line that has another form.
+/// The file cannot be read, or a line has another form.
 pub fn read_trace(file: &Path) -> Result<Arc<[TraceLine]>, TraceError> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| TraceError::Unreadable(file.to_owned(), error))?;
@@ -109,7 +110,7 @@ pub fn read_trace(file: &Path) -> Result<Arc<[TraceLine]>, TraceError> {
 }
 
 impl Arrivals {
-    /// The same gap between all requests.
+    /// Arrivals with the same gap between all requests.
     pub fn constant(rate: f64) -> Arrivals {
         Arrivals { steps: vec![RateStep { rate, lasts: None }], ..Arrivals::default() }
     }
@@ -129,8 +130,8 @@ impl Arrivals {
         (count + traced as f64) / seconds + bursts
     }
 
-    /// All arrivals in `[from, until)`, in order. Steps follow each other from `measured_ns` on, and
-    /// the first one fills the time before that.
+    /// All arrivals in `[from, until)`, in order. Steps follow one another from `measured_ns` on,
+    /// and the first one fills the time before that.
     pub fn schedule(&self, seed: u64, from_ns: u64, until_ns: u64, measured_ns: u64) -> Schedule {
         let mut steps = self.steps.clone();
         if let Some(RateStep { lasts: Some(lasts), .. }) = steps.first_mut() {
@@ -201,17 +202,18 @@ impl Iterator for Schedule {
     }
 }
 
-/// The steady part.
+/// The arrivals of the steady part.
 #[derive(Clone, Debug)]
 struct Steady {
     steps: Vec<RateStep>,
     poisson: bool,
     place: usize,
-    /// When the current step began.
+    /// The time at which the current step began.
     begun_ns: u64,
-    /// Arrivals of the current step so far; equal gaps are counted, not added, so they never drift.
+    /// The number of arrivals of the current step so far; equal gaps are multiplied, not added, so
+    /// they never drift.
     count: u64,
-    /// The last Poisson arrival.
+    /// The time of the last Poisson arrival.
     at_ns: f64,
     rng: Rng,
 }
@@ -234,14 +236,14 @@ impl Steady {
             if at_ns < end_ns {
                 return Some(at_ns);
             }
-            // A Poisson process has no memory: the next step draws afresh from its beginning.
+            // a Poisson process has no memory: the next step draws afresh from its beginning
             (self.place, self.begun_ns, self.count) = (self.place + 1, end_ns, 0);
             self.at_ns = end_ns as f64;
         }
     }
 }
 
-/// The bursts.
+/// The arrivals of the bursts.
 #[derive(Clone, Debug)]
 struct Burst {
     bursts: Bursts,
@@ -261,9 +263,9 @@ impl Burst {
     }
 }
 
-/// The time to the next event of a Poisson process.
+/// A random time to the next event of a Poisson process.
 fn gap_ns(rng: &mut Rng, rate: f64) -> f64 {
-    // f64() is in [0, 1), so the logarithm is of a number in (0, 1].
+    // f64() is in [0, 1), so the logarithm is of a number in (0, 1]
     -(1.0 - rng.f64()).ln() * 1e9 / rate
 }
 
@@ -317,7 +319,7 @@ mod tests {
             all.iter().filter(|a| (from * SECOND..to * SECOND).contains(&a.at_ns)).count()
         };
         assert_eq!([within(0, 2), within(2, 3), within(3, 4), within(4, 9)], [20, 10, 20, 0]);
-        // a group that begins later has its steps then
+        // for a group that begins later, the steps begin then
         let late: Vec<_> = arrivals.schedule(1, 4 * SECOND, 9 * SECOND, 2 * SECOND).collect();
         assert_eq!(late.len(), 30);
     }

@@ -1,7 +1,7 @@
-//! Charts as SVG: lines, bars and dots over two axes, and ranges on one. Colours are classes of [`STYLE`].
+//! Charts as SVG: lines, bars and dots over two axes, and ranges over one. Colours are classes of [`STYLE`].
 //!
-//! Every chart is drawn twice, wide and narrow: text in an SVG shrinks with it, and what is
-//! readable on a desk is not on a phone. The style shows one of both.
+//! Every chart is drawn twice, wide and narrow: text in an SVG shrinks with it, and what is readable on a
+//! large screen is not on a phone. The style shows one of the two.
 
 mod scale;
 
@@ -10,10 +10,10 @@ pub use scale::ChartAxis;
 use scale::Scale;
 use std::fmt::Write;
 
-/// What a page with charts needs in its style: colours, light and dark, and how lines look.
+/// The CSS that a page with charts needs: colours, light and dark, and the looks of lines.
 pub const STYLE: &str = include_str!("chart/chart.css");
 
-/// How many colours the style has.
+/// The number of colours in the style.
 pub const COLOURS: usize = 6;
 
 /// How a line is drawn.
@@ -24,86 +24,86 @@ pub enum ChartDash {
     Solid,
     /// With long strokes.
     Dashed,
-    /// With short ones.
+    /// With short strokes.
     Dotted,
 }
 
 /// One line of a chart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChartLine {
-    /// What its end is called; empty: nothing.
+    /// The label at its end; empty for none.
     pub name: String,
-    /// Which colour, counted on from 0 again after [`COLOURS`].
+    /// The index of the colour; after [`COLOURS`] the colours repeat.
     pub colour: usize,
-    /// How it is drawn.
+    /// The dash pattern.
     pub dash: ChartDash,
-    /// Whether it is behind the others.
+    /// Whether the line is thin, to be less prominent than the others.
     pub thin: bool,
-    /// Points; a `None` is a gap.
+    /// The points; a `None` is a gap.
     pub points: Vec<Option<(f64, f64)>>,
 }
 
-/// From where to where something lay at one place of a chart.
+/// A vertical range at one place of a chart.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChartBar {
-    /// Which colour.
+    /// The index of the colour.
     pub colour: usize,
-    /// Where it stands.
+    /// The place on the x axis.
     pub x: f64,
-    /// The least.
+    /// The lower end.
     pub from: f64,
-    /// The most.
+    /// The upper end.
     pub to: f64,
 }
 
 /// One value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChartDot {
-    /// Which colour.
+    /// The index of the colour.
     pub colour: usize,
-    /// Where it stands.
+    /// The place on the x axis.
     pub x: f64,
-    /// How much it is.
+    /// The value.
     pub y: f64,
 }
 
-/// How much of a page's width a wide chart has.
+/// The part of a page's width that a wide chart has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChartWidth {
-    /// All of it.
+    /// The whole width.
     Whole,
-    /// One of two beside each other.
+    /// Half of the width, for one of two charts side by side.
     Half,
 }
 
 /// A chart over two axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart<'c> {
-    /// What it shows, for those who do not see it.
+    /// A description of the chart, for readers who do not see it.
     pub title: &'c str,
-    /// Along the bottom.
+    /// The axis along the bottom.
     pub x: ChartAxis,
-    /// Along the left.
+    /// The axis along the left.
     pub y: ChartAxis,
-    /// What is along the bottom, in words; empty: the ticks say it.
+    /// The title of the axis along the bottom; empty if the ticks say enough.
     pub x_title: &'c str,
-    /// What is along the left.
+    /// The title of the axis along the left.
     pub y_title: &'c str,
-    /// How wide it is on a desk.
+    /// The width on a large screen.
     pub width: ChartWidth,
-    /// Behind the lines.
+    /// The bars, behind the lines.
     pub bars: Vec<ChartBar>,
-    /// On top of the bars.
+    /// The dots, on top of the bars.
     pub dots: Vec<ChartDot>,
     /// The lines.
     pub lines: Vec<ChartLine>,
-    /// Values that the axes have to reach, too: those of a chart beside this one.
+    /// Further values that the axes have to reach: those of a chart beside this one.
     pub reach: Vec<(f64, f64)>,
-    /// What is said where there is nothing to draw.
+    /// The text in a chart without values.
     pub empty: &'c str,
 }
 
-/// A drawing area and what its edges mean.
+/// A drawing area, with the scales of its axes.
 struct PlotArea {
     width: f64,
     height: f64,
@@ -117,17 +117,17 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 30.0;
-/// What a title of an axis takes.
+/// The height of the title of an axis.
 const AXIS_TITLE: f64 = 16.0;
-/// The width of a letter of a label, about.
+/// The approximate width of a letter of a label.
 const LETTER: f64 = 6.5;
 /// The height of a label.
 const LABEL: f64 = 13.0;
-/// So many lines have their names at their ends; of more the names would cover the lines.
+/// The largest number of lines that have their names at their ends; the names of more would cover the lines.
 const NAMED_LINES: usize = 4;
 
 impl Default for Chart<'_> {
-    /// Nothing, over linear axes.
+    /// An empty chart over linear axes.
     fn default() -> Self {
         Chart {
             title: "",
@@ -155,7 +155,7 @@ impl Chart<'_> {
         wide + &self.draw("narrow", 360.0, 260.0, 4.0)
     }
 
-    /// Where anything is drawn.
+    /// The places of everything that is drawn.
     fn places(&self) -> impl Iterator<Item = (f64, f64)> {
         let lines = self.lines.iter().flat_map(|line| line.points.iter().flatten().copied());
         let bars = self.bars.iter().flat_map(|bar| [(bar.x, bar.from), (bar.x, bar.to)]);
@@ -192,9 +192,9 @@ impl Chart<'_> {
 /// One group's row in a chart of ranges.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChartRange<'r> {
-    /// Whose it is.
+    /// The name of the group.
     pub name: &'r str,
-    /// p50, p90, p99, p99.9, ascending.
+    /// The values of p50, p90, p99 and p99.9, ascending.
     pub marks: [f64; 4],
 }
 
@@ -238,7 +238,7 @@ impl PlotArea {
         (LEFT + self.x.place(x) * inner.0, self.top + (1.0 - self.y.place(y)) * inner.1)
     }
 
-    // Writing to a String cannot fail, so results of write! are dropped below.
+    // writing to a String cannot fail, so results of write! are dropped below
     fn axes(&self, svg: &mut String) {
         let (top, bottom, right) = (self.top, self.height - self.bottom, self.width - RIGHT);
         for tick in &self.y.ticks {
@@ -254,7 +254,7 @@ impl PlotArea {
             let label = self.x.label(*tick);
             let _ = write!(svg, "<path class=\"grid\" d=\"M{x:.1} {top}V{bottom}\"/>");
             let half = label.len() as f64 * LETTER / 2.0;
-            // Labels may neither stick out nor run into each other.
+            // labels must neither stick out nor overlap
             let x = x.min(right - half);
             if x - half < labelled {
                 continue;
@@ -278,7 +278,7 @@ impl PlotArea {
         }
     }
 
-    /// A chart without a value has no scale: what its edges mean is not known.
+    /// Draws the text of a chart without values, which has no scale.
     fn say_empty(&self, svg: &mut String, what: &str) {
         let x = (LEFT + self.width - RIGHT) / 2.0;
         let y = (self.top + self.height - self.bottom) / 2.0;
@@ -298,7 +298,7 @@ impl PlotArea {
             let verb = if pen_down { 'L' } else { 'M' };
             let _ = write!(path, "{verb}{x:.1} {y:.1}");
             if !pen_down {
-                // A point alone between two gaps is seen as a dot.
+                // a single point between two gaps is drawn as a dot
                 let _ = write!(path, "h0");
             }
             pen_down = true;
@@ -324,7 +324,7 @@ impl PlotArea {
         );
     }
 
-    /// The names of lines, each at its end, or below the one that is above it there.
+    /// Draws the names of lines, each at its end, or below the name that is there already.
     fn names(&self, svg: &mut String, lines: &[ChartLine]) {
         let mut named: Vec<(f64, f64, &ChartLine)> = Vec::new();
         for line in lines.iter().filter(|line| !line.name.is_empty()) {
@@ -341,7 +341,7 @@ impl PlotArea {
             above = (y - 6.0).max(above + LABEL).max(top);
             heights.push(above);
         }
-        // what has come below the axis is moved up again, and what is above it with it
+        // a name below the axis is moved up again, and the names above it with it
         let mut below = bottom + LABEL;
         for height in heights.iter_mut().rev() {
             *height = height.min(below - LABEL);
@@ -371,7 +371,7 @@ impl PlotArea {
             );
         }
         let name = escape(range.name);
-        // The name stands where the range begins, unless that is too far to the right.
+        // the name stands where the range begins, unless that is too far to the right
         let (x, class) = if from > self.width * 0.6 { (to, "end") } else { (from, "start") };
         let _ = write!(
             svg,
@@ -390,7 +390,7 @@ impl ChartDash {
     }
 }
 
-/// Text that may stand in the page.
+/// Escapes text for HTML.
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -430,7 +430,7 @@ mod tests {
         let (x, y) = (ChartAxis::Quantile, ChartAxis::Time);
         let svg = Chart { title: "t", x, y, ..Chart::default() }.to_svg();
         assert!(!svg.contains("NaN") && svg.ends_with("</svg>\n"));
-        // a scale would be an invention
+        // a scale without values would be invented
         assert!(svg.contains(">no answer</text>") && !svg.contains("µs"), "{svg}");
         let svg = ranges("t", &[]);
         assert!(!svg.contains("NaN") && svg.contains(">no answer</text>"));
@@ -473,7 +473,7 @@ mod tests {
                 (svg.matches("class=\"bar").count(), svg.matches("<circle").count()),
                 (1, 1)
             );
-            // the axis reaches what the other chart has
+            // the axis reaches the values of the other chart
             assert!(svg.contains(">400</text>"), "{svg}");
             let heights: Vec<f64> = svg
                 .split("halo")

@@ -1,4 +1,4 @@
-//! Kinds of failure, with their names and what is said of them.
+//! The kinds of failure, with their names and descriptions.
 
 /// How a request, or the connection it needed, can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,40 +10,40 @@ pub enum RequestFailure {
     Unreachable,
     /// No connection within the connect timeout.
     ConnectTimeout,
-    /// The connection was reset before the answer was complete.
+    /// The connection was reset before the response was complete.
     Reset,
-    /// The connection was closed before an answer began.
+    /// The connection was closed before a response began.
     Closed,
-    /// The connection was closed within an answer.
+    /// The connection was closed within a response.
     Short,
-    /// No complete answer within the timeout.
+    /// The response was not complete within the timeout.
     Timeout,
-    /// What came is not the HTTP that was to be spoken.
+    /// The input is not of the HTTP version that the group speaks.
     Malformed,
-    /// The body has another length or content than it should.
+    /// The body does not have the expected length or content.
     WrongBody,
-    /// The status is not that of a good answer.
+    /// The status is not that of a good response.
     Status,
-    /// No answer until the drain after the run was over (open loops).
+    /// No response had come when the drain after the run was over (open loops).
     Unfinished,
-    /// It was never sent: no connection of the group was free in time.
+    /// The request was never sent: no connection of the group was free in time.
     Unsent,
-    /// It was never sent: this machine had no local port or descriptor for it.
+    /// The request was never sent: this machine had no local port or descriptor for it.
     Exhausted,
-    /// The handshake of TLS did not come to a good end.
+    /// The TLS handshake failed.
     Handshake,
-    /// Its stream was reset by the server.
+    /// The server reset the request's stream.
     StreamReset,
-    /// Its stream was refused: the server has processed nothing of it.
+    /// The server refused the request's stream, and has processed nothing of it.
     StreamRefused,
-    /// The server has said goodbye before it processed it.
+    /// The server sent GOAWAY before it processed the request.
     GoAway,
-    /// What came is HTTP/2, and against its rules.
+    /// The input is HTTP/2, but violates its rules.
     Protocol,
 }
 
 impl RequestFailure {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [RequestFailure; 18] = [
         RequestFailure::Refused,
         RequestFailure::Unreachable,
@@ -65,7 +65,7 @@ impl RequestFailure {
         RequestFailure::Protocol,
     ];
 
-    /// Its name in results.
+    /// The kind's name in results.
     pub fn name(self) -> &'static str {
         match self {
             RequestFailure::Refused => "refused",
@@ -89,7 +89,7 @@ impl RequestFailure {
         }
     }
 
-    /// What happened, in words.
+    /// A description of what happened.
     fn words(self) -> &'static str {
         match self {
             RequestFailure::Refused => "connection refused",
@@ -113,7 +113,7 @@ impl RequestFailure {
         }
     }
 
-    /// What happened, for people; `kind` is its name in results.
+    /// A description of what happened, for the operator; `kind` is the kind's name in results.
     pub(crate) fn in_words(kind: &str) -> String {
         let failure = RequestFailure::ALL.into_iter().find(|failure| failure.name() == kind);
         failure.map_or_else(|| kind.to_owned(), |failure| failure.words().to_owned())

@@ -1,7 +1,7 @@
 //! A plan from a TOML file: `[run]` for the run, one `[[group]]` per group of clients.
 //!
-//! A group's keys are those of [`crate::setting`]; values may be text, numbers, true or false, or for
-//! `header` a list of texts.
+//! The keys of a group are those of [`crate::setting`]; values may be text, numbers, true or false,
+//! or for `header` a list of texts.
 
 use crate::plan::LoadPlan;
 use crate::setting::{GroupDraft, SettingError};
@@ -11,33 +11,33 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use toml_edit::{Document, Item, TableLike, Value};
 
-/// Why a file is no plan.
+/// Why a file is not a plan.
 #[derive(Debug)]
 pub enum FileError {
-    /// It could not be read.
+    /// The file could not be read.
     Unreadable(PathBuf, std::io::Error),
-    /// It is no TOML, or a key is wrong: where, and what about it.
+    /// The file is not TOML, or a key is wrong.
     At {
         /// The file.
         file: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// What is wrong there.
         what: String,
     },
-    /// The name of a target has no address.
+    /// The host name of a target has no address.
     Unresolved {
         /// The file.
         file: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// Which name.
+        /// The name without an address.
         error: TargetError,
     },
 }
 
 impl FileError {
-    /// Whether nothing is wrong but that a name has no address.
+    /// Whether the only error is that a name has no address.
     pub fn is_unresolved(&self) -> bool {
         matches!(self, FileError::Unresolved { .. })
     }
@@ -55,15 +55,15 @@ impl fmt::Display for FileError {
     }
 }
 
-/// Something wrong, and the byte where.
+/// An error, and the byte at which it is.
 type FaultAt = (usize, FileFault);
 
-/// What is wrong.
+/// An error in a plan.
 #[derive(Debug)]
 enum FileFault {
-    /// As a line for people.
+    /// An error described in a line.
     Said(String),
-    /// The name of a target has no address.
+    /// The host name of a target has no address.
     Unresolved(TargetError),
 }
 
@@ -100,7 +100,7 @@ impl From<SettingError> for FileFault {
 /// Reads a plan; `base` is the URL for groups that have none.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first error of the file.
 pub fn read(file: &Path, base: Option<&LoadTarget>) -> Result<LoadPlan, FileError> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| FileError::Unreadable(file.to_owned(), error))?;
@@ -120,7 +120,7 @@ fn parse(text: &str, base: Option<&LoadTarget>) -> Result<LoadPlan, FaultAt> {
     let mut plan = LoadPlan::default();
     let mut url = base.cloned();
     let at = |item: &Item| item.span().map_or(0, |span| span.start);
-    // [run] first, wherever it stands: it may hold the URL of the groups.
+    // [run] first, wherever it stands: it may hold the URL for the groups
     if let Some(run) = document.get("run") {
         let table = run.as_table_like().ok_or((at(run), "run is a table".into()))?;
         read_run(table, &mut plan, &mut url)?;
@@ -200,7 +200,7 @@ fn read_group(
     Ok(draft)
 }
 
-/// The value as the command line would have it.
+/// The value as it would be written on the command line.
 fn plain(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.value().clone()),
@@ -211,7 +211,8 @@ fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// Where the setting stands that an error is about; the group's begin when it is about all of it.
+/// The position of the setting that an error is about; the group's beginning if it is about the
+/// whole group.
 fn place_of(error: &SettingError, table: &toml_edit::Table, begin: usize) -> usize {
     let key = match error {
         SettingError::Unknown { key, .. } | SettingError::Value { key, .. } => key,

@@ -1,21 +1,21 @@
 //! The published sets of files: SPECweb99's static set and WebStone's standard list.
 //!
-//! SPECweb99 draws a directory by Zipf's law (the i-th is asked for in proportion to 1/i), then a
-//! class of sizes, then one of nine files in it. WebStone draws one of five files. A set is written
-//! with [`write()`]; the mixes ask for it in the published proportions.
+//! SPECweb99 draws a directory by Zipf's law (the i-th is requested in proportion to 1/i), then a
+//! class of sizes, then one of nine files in it. WebStone draws one of five files. [`write()`]
+//! writes a set to disk; the mixes request it in the published proportions.
 
 use crate::mix::{Mix, MixPath};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Percent of all requests that ask for each class of SPECweb99.
+/// The percentage of all requests for each class of SPECweb99.
 pub const CLASS_PERCENT: [f64; 4] = [35.0, 50.0, 14.0, 1.0];
 
 /// The share of each of the nine files in its class.
 pub const FILE_SHARE: [f64; 9] = [0.039, 0.059, 0.088, 0.177, 0.353, 0.118, 0.071, 0.050, 0.044];
 
-/// WebStone's standard list: name, bytes, requests in 1,000.
+/// WebStone's standard list: name, bytes, requests per 1,000.
 pub const WEBSTONE: [(&str, u64, f64); 5] = [
     ("file500.html", 500, 350.0),
     ("file5k.html", 5 * 1024, 500.0),
@@ -24,23 +24,23 @@ pub const WEBSTONE: [(&str, u64, f64); 5] = [
     ("file5m.html", 5 * 1024 * 1024, 1.0),
 ];
 
-/// Bytes of file `file` (1 to 9) of class `class` (0 to 3).
+/// The size of file `file` (1 to 9) of class `class` (0 to 3), in bytes.
 pub fn specweb99_bytes(class: u32, file: u32) -> u64 {
-    // Class 0 has tenths of a KiB, each further class ten times the one before.
+    // class 0 has tenths of a KiB, each further class ten times the one before
     let tenths = 10u64.pow(class) * u64::from(file);
     tenths * 1024 / 10
 }
 
-/// How many directories SPECweb99 prescribes for so many simultaneous connections.
+/// The number of directories that SPECweb99 prescribes for a number of simultaneous connections.
 ///
-/// From its run rules: 25 + connections × (400,000 / 122,000) / 5, cut to a whole number. 400,000
-/// bit/s are a connection's line, 122,000 bit a mean operation, and 5 operations per second need
-/// one more directory.
+/// The formula is in its run rules: 25 + connections × (400,000 / 122,000) / 5, cut to a whole
+/// number. 400,000 bit/s are a connection's line, 122,000 bit a mean operation, and 5 operations
+/// per second need one more directory.
 pub fn specweb99_directories(connections: u32) -> u32 {
     (25.0 + f64::from(connections) * (400_000.0 / 122_000.0) / 5.0) as u32
 }
 
-/// SPECweb99's static mix over so many directories, below the path `base`.
+/// SPECweb99's static mix over this number of directories, below the path `base`.
 pub fn specweb99_mix(base: &str, directories: u32) -> Mix {
     let base = base.trim_end_matches('/');
     let mut entries = Vec::with_capacity(directories as usize * 36);
@@ -69,11 +69,11 @@ pub fn webstone_mix(base: &str) -> Mix {
     Mix::new(entries.to_vec())
 }
 
-/// Writes every file of a mix below `folder`; returns their number and bytes. Files that are there
-/// with the right length stay as they are.
+/// Writes every file of a mix below `folder`; returns their number and bytes. Existing files of the
+/// right length stay as they are.
 ///
 /// # Errors
-/// What the file system says.
+/// The error of the file system.
 pub fn write(mix: &Mix, folder: &Path) -> io::Result<(usize, u64)> {
     let block = block();
     let mut total_bytes = 0;
@@ -95,7 +95,8 @@ pub fn write(mix: &Mix, folder: &Path) -> io::Result<(usize, u64)> {
     Ok((mix.entries().len(), total_bytes))
 }
 
-/// One file. It begins with its own path, so that files differ and a wrong one is recognised.
+/// Writes one file. The file begins with its own path, so that files differ and a wrong one is
+/// recognised.
 fn write_one(path: &Path, name: &str, bytes: u64, block: &[u8]) -> io::Result<()> {
     let mut file = BufWriter::with_capacity(256 * 1024, File::create(path)?);
     let head = format!("{name}\n");
@@ -169,7 +170,7 @@ mod tests {
         for (class, percent) in CLASS_PERCENT.iter().enumerate() {
             assert!((share(&|p| p / 9 % 4 == class) - percent / 100.0).abs() < 1e-9);
         }
-        // The published shares of the nine files add up to 0.999.
+        // the published shares of the nine files add up to 0.999
         for (file, published) in FILE_SHARE.iter().enumerate() {
             assert!((share(&|p| p % 9 == file) - published / 0.999).abs() < 1e-9);
         }

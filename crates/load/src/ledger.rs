@@ -1,4 +1,4 @@
-//! Adds up what the threads counted: per group over the measured time, and per interval.
+//! Sums of what the threads counted: per group over the measured time, and per interval.
 
 use crate::plan::LoadPlan;
 use crate::tally::{GroupTally, TimeHistogram};
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Shorter than this an interval is no measure of a rate, ns.
+/// The shortest interval that gives a rate, in ns.
 const SHORTEST_NS: u64 = 1_000_000;
 
-/// One interval of a group in the report.
+/// The figures of a group in one interval, for the report.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IntervalPoint {
-    /// Its end, seconds after the start of the measured time.
+    /// The end of the interval, in seconds after the start of the measured time.
     pub at_s: f64,
     /// Requests due per second.
     pub offered: f64,
@@ -23,43 +23,43 @@ pub struct IntervalPoint {
     pub good: f64,
     /// Failed requests per second.
     pub failed: f64,
-    /// Median latency, µs, of answers that came in this interval; 0 without any.
+    /// Median latency of the answers in this interval, in µs; 0 without any.
     pub p50_us: f64,
-    /// 99th percentile, µs.
+    /// 99th percentile of the latency, in µs.
     pub p99_us: f64,
-    /// The longest, µs.
+    /// Longest latency, in µs.
     pub max_us: f64,
 }
 
-/// How things stand after an interval.
+/// The state of a run after an interval.
 #[derive(Clone, Debug)]
 pub struct RunProgress {
-    /// Time since the start.
+    /// The time since the start.
     pub elapsed: Duration,
-    /// Warm-up and measured time together; `None` if it ends after so many requests.
+    /// Warm-up and measured time together; `None` if the run ends after a number of requests.
     pub total: Option<Duration>,
-    /// One line per group.
+    /// The state of each group.
     pub groups: Vec<GroupProgress>,
 }
 
-/// How a group did in the last interval.
+/// The figures of a group in the last interval.
 #[derive(Clone, Debug)]
 pub struct GroupProgress {
-    /// Its name.
+    /// The name of the group.
     pub name: String,
     /// Answers per second.
     pub rate: f64,
-    /// 99th percentile of the latency from the intended start, µs; 0 without an answer.
+    /// 99th percentile of the latency from the intended start, in µs; 0 without an answer.
     pub p99_us: f64,
     /// Failed requests since the start of the measured time.
     pub failed: u64,
 }
 
-/// One group's sums.
+/// The sums of one group.
 pub(crate) struct GroupLedger {
-    /// The measured time.
+    /// Counts of the measured time.
     pub(crate) measured: GroupTally,
-    /// What came in the drain after it.
+    /// Counts of the drain after it.
     pub(crate) drained: GroupTally,
     pub(crate) series: Vec<IntervalPoint>,
 }
@@ -68,7 +68,7 @@ pub(crate) struct GroupLedger {
 pub(crate) struct Ledger<'p> {
     plan: &'p LoadPlan,
     timeline: &'p [u64],
-    /// The first interval that counts.
+    /// The index of the first interval that counts.
     first: usize,
     pub(crate) groups: Vec<GroupLedger>,
     pub(crate) lateness: TimeHistogram,
@@ -78,9 +78,9 @@ pub(crate) struct Ledger<'p> {
 
 /// An interval that not all threads have closed.
 struct OpenInterval {
-    /// How many have.
+    /// The number of threads that have closed it.
     threads: usize,
-    /// The latest of their ends, after the start.
+    /// The latest end that a thread gave, after the start.
     end_ns: u64,
     tallies: Vec<GroupTally>,
 }
@@ -103,7 +103,7 @@ impl<'p> Ledger<'p> {
         }
     }
 
-    /// Takes a thread's interval in; says how things stand when it was the last thread's.
+    /// Adds a thread's interval; returns the state of the run when it was the last thread's.
     pub(crate) fn take(&mut self, interval: Interval) -> Option<RunProgress> {
         let index = interval.index;
         if (self.first..self.timeline.len()).contains(&index) {
@@ -127,7 +127,7 @@ impl<'p> Ledger<'p> {
         progress
     }
 
-    /// Closes what some threads did not live to close: the run has ended early between their looks.
+    /// Closes the intervals that some threads have not closed because the run ended early.
     pub(crate) fn close_open(&mut self) {
         for (index, open) in std::mem::take(&mut self.open) {
             self.close(index, &open);
@@ -136,7 +136,7 @@ impl<'p> Ledger<'p> {
 
     fn length_s(&self, index: usize, end_ns: u64) -> f64 {
         let begin_ns = index.checked_sub(1).map_or(0, |before| self.timeline[before]);
-        // an interval that hardly was has no rates
+        // a very short interval has no meaningful rates
         end_ns.saturating_sub(begin_ns).max(SHORTEST_NS) as f64 / 1e9
     }
 
@@ -179,7 +179,7 @@ impl<'p> Ledger<'p> {
     }
 }
 
-/// Times from the intended start; in a closed loop it is the actual one.
+/// The latencies from the intended start; in a closed loop that is the actual start.
 pub(crate) fn latency(tally: &GroupTally) -> &TimeHistogram {
     if tally.intended.count() > 0 { &tally.intended } else { &tally.actual }
 }

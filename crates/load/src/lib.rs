@@ -1,22 +1,22 @@
-//! The load generator: it makes the load it was asked for, and says so when it could not.
+//! The load generator: it makes the requested load, and reports when it could not.
 //!
-//! A [`LoadPlan`] names groups of clients; [`run()`] performs it and returns a [`Report`]. A group is
-//! a *closed* loop (N clients, each waits for its answer) or an *open* one (requests are due at
-//! their times, whatever the answers do). Latency counts from the time a request was due, so a
-//! target that stalls cannot hide it by keeping the generator waiting; and the generator watches
-//! its own lateness, CPU and starvation, and reports when the figures are its own.
+//! A [`LoadPlan`] names groups of clients; [`run()`] carries it out and returns a [`Report`]. A group is a
+//! *closed* loop (N clients, each of which waits for its answer) or an *open* one (requests are due at given
+//! times, whatever the answers do). Latency counts from the time at which a request was due, so a target that
+//! stalls cannot hide that by keeping the generator waiting. The generator measures its own lateness, CPU
+//! time and starvation, and reports when they distort the figures.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`plan`] | what a run does |
+//! | [`plan`] | the settings of a run |
 //! | [`setting`] | a group from `key=value` |
 //! | [`mod@file`] | a plan from a TOML file |
-//! | [`target`], [`mix`], [`fileset`] | which server is asked, and for what |
+//! | [`target`], [`mix`], [`fileset`] | the server, and the paths that are requested |
 //! | [`arrivals`] | when requests are due in an open loop |
-//! | [`search`] | the highest rate at which something holds |
-//! | [`run`](mod@run) | threads, started and added up |
+//! | [`search`] | the search for the highest rate at which a condition holds |
+//! | [`run`](mod@run) | the threads of a run, and the sums of their counts |
 //! | `worker` | the loop of one thread |
-//! | `timers` | what it has to do at a later time |
+//! | `timers` | the times at which a thread must look at a client |
 //! | `response`, `request` | HTTP/1 as a client sees it; requests of HTTP/2 |
 //! | `tally`, `ledger` | counting, per interval and in all |
 //! | `failure` | how a request can fail |
@@ -24,8 +24,8 @@
 //! | [`chart`] | charts as SVG, for reports here and elsewhere |
 //! | [`units`] | durations, sizes and rates as people write them |
 //!
-//! TLS is [`forebay_tls::TlsClient`], HTTP/2 is [`forebay_http2::Connection`]: the server's own, seen from
-//! the other end. That they are right is shown by others' servers and clients, not by this one. It
+//! TLS is [`forebay_tls::TlsClient`], HTTP/2 is [`forebay_http2::Connection`]: the code of the server, used
+//! from the client's side. Tests of their correctness use other servers and clients, not this one. The crate
 //! deliberately has no HTTP/3, no early data and no async runtime, and it follows no redirects.
 //!
 //! ```no_run

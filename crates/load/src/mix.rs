@@ -1,4 +1,4 @@
-//! What is asked for: one path, or many with weights, drawn at random.
+//! The paths that are requested: one, or many with weights, drawn at random.
 
 use fastrand::Rng;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 /// One path of a mix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MixPath {
-    /// Path and query as they stand in the request line.
+    /// Path and query, as in the request line.
     pub path: Box<str>,
-    /// How often it is drawn, relative to the others; more than 0.
+    /// How often the path is drawn, relative to the others; more than 0.
     pub weight: f64,
-    /// Bytes that its body must have, if that is known.
+    /// The length that the body must have, in bytes, if it is known.
     pub length_bytes: Option<u64>,
 }
 
@@ -23,14 +23,14 @@ pub struct Mix {
     cumulative: Vec<f64>,
 }
 
-/// Why a file of paths could not be used.
+/// Why a file of paths cannot be used.
 #[derive(Debug)]
 pub enum MixError {
-    /// It could not be read.
+    /// The file could not be read.
     Unreadable(PathBuf, std::io::Error),
     /// A line is not `PATH [WEIGHT [BYTES]]`.
     Line(PathBuf, usize),
-    /// It names no path.
+    /// The file has no path.
     Empty(PathBuf),
 }
 
@@ -47,12 +47,12 @@ impl fmt::Display for MixError {
 }
 
 impl Mix {
-    /// Always the same path.
+    /// A mix of a single path.
     pub fn one(path: &str) -> Mix {
         Mix::new(vec![MixPath { path: path.into(), weight: 1.0, length_bytes: None }])
     }
 
-    /// These paths. An empty list becomes `/`.
+    /// A mix of these paths. An empty list becomes `/`.
     pub fn new(mut entries: Vec<MixPath>) -> Mix {
         if entries.is_empty() {
             entries.push(MixPath { path: "/".into(), weight: 1.0, length_bytes: None });
@@ -70,7 +70,7 @@ impl Mix {
     /// Reads a file with one `PATH [WEIGHT [BYTES]]` per line; `#` begins a comment.
     ///
     /// # Errors
-    /// When it cannot be read, or the line that has another form.
+    /// The file cannot be read, or a line has another form.
     pub fn read(file: &Path) -> Result<Mix, MixError> {
         let text = std::fs::read_to_string(file)
             .map_err(|error| MixError::Unreadable(file.to_owned(), error))?;
@@ -106,7 +106,7 @@ impl Mix {
         &self.entries
     }
 
-    /// Draws one; its place in [`entries`](Mix::entries).
+    /// Draws an entry; returns its index in [`entries`](Mix::entries).
     #[inline]
     pub fn draw(&self, rng: &mut Rng) -> usize {
         if self.entries.len() == 1 {
@@ -114,7 +114,7 @@ impl Mix {
         }
         let at = rng.f64();
         let place = self.cumulative.partition_point(|sum| *sum <= at);
-        // Rounding may leave the last sum a little below 1.
+        // rounding may leave the last sum a little below 1
         place.min(self.entries.len() - 1)
     }
 
@@ -124,7 +124,7 @@ impl Mix {
         self.cumulative[place] - before
     }
 
-    /// The mean length of an answer's body, bytes, where all lengths are known.
+    /// The mean length of a body, in bytes, if all lengths are known.
     pub fn mean_bytes(&self) -> Option<f64> {
         let mut mean = 0.0;
         for (place, entry) in self.entries.iter().enumerate() {

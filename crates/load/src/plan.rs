@@ -1,4 +1,4 @@
-//! What a run does: groups of clients, each with its load, its requests and its limits.
+//! The settings of a run: groups of clients, each with its load, its requests and its limits.
 
 use crate::arrivals::Arrivals;
 use crate::mix::Mix;
@@ -12,23 +12,23 @@ use std::time::Duration;
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadPlan {
-    /// How long it is measured; the warm-up comes before it.
+    /// The measured time; the warm-up comes before it.
     pub duration: Duration,
-    /// How long load is made before anything counts.
+    /// How long load is made before it is measured.
     pub warmup: Duration,
-    /// How long answers are awaited after the end.
+    /// How long the run waits for answers after the end.
     pub drain: Duration,
-    /// Length of one point of the series over time; `None`: about 150 points.
+    /// The length of one point of the series over time; `None`: about 150 points.
     pub interval: Option<Duration>,
     /// Threads that share all groups; each has its own loop.
     pub threads: usize,
-    /// Cores the threads are bound to, in turn; empty: not bound.
+    /// The cores to which the threads are bound, in turn; empty: not bound.
     pub cores: Vec<usize>,
-    /// Waits for an arrival that are shorter than this are spent awake: exact, but they take CPU
-    /// time, which is reported. A sleep and its wake-up cost 20 µs and more on virtual machines. A
-    /// thread that finds its core shared sleeps all the same.
+    /// The wait for an arrival below which a thread spins rather than sleeps: exact, but it takes CPU time,
+    /// which is reported. A sleep and its wake-up cost 20 µs and more on virtual machines. A thread that
+    /// finds its core shared sleeps all the same.
     pub spin: Duration,
-    /// Everything random follows from it.
+    /// The seed of everything random.
     pub seed: u64,
     /// The groups of clients that make the load; at least one.
     pub groups: Vec<ClientGroup>,
@@ -50,52 +50,53 @@ impl Default for LoadPlan {
     }
 }
 
-/// Clients that do the same.
+/// A group of clients with the same settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientGroup {
-    /// Its name in every result.
+    /// The name of the group in every result.
     pub name: String,
-    /// Which server it asks.
+    /// The server.
     pub target: LoadTarget,
-    /// Closed or open loop.
+    /// The closed or open loop.
     pub load: LoadModel,
-    /// What it asks for.
+    /// The paths that are requested.
     pub mix: Mix,
-    /// The method, if one was asked for; answers to `HEAD` have no body.
+    /// The method, if one is configured; answers to `HEAD` have no body.
     pub method: Option<String>,
-    /// Lines added to every request, without their line ends.
+    /// Header lines added to every request, without their line ends.
     pub headers: Vec<String>,
-    /// What every request carries, with its length; `None`: no body, and no word about one.
+    /// The body of every request, sent with its length; `None`: neither a body nor a length.
     pub body: Option<Vec<u8>>,
-    /// How many requests it makes in the measured time, and then it is over; `None`: any number.
+    /// The number of requests in the measured time, after which the group is over; `None`: any number.
     pub requests: Option<u64>,
-    /// The version of its requests.
+    /// The HTTP version of the requests.
     pub version: StatedVersion,
-    /// How many requests a connection carries.
+    /// The number of requests that a connection carries.
     pub per_connection: RequestsPerConnection,
-    /// Requests under way at once on one connection of HTTP/1.
+    /// The number of requests under way at once on one connection of HTTP/1.
     pub pipeline: u32,
-    /// Requests under way at once on one connection of HTTP/2, where the server takes as many.
+    /// The number of requests under way at once on one connection of HTTP/2, if the server allows as many.
     pub streams: u32,
-    /// How TLS is spoken, where the target's URL is `https`.
+    /// The TLS settings, if the target's URL is `https`.
     pub tls: TlsSettings,
-    /// When it begins, after the start of the run (warm-up included).
+    /// When the group begins, after the start of the run (warm-up included).
     pub from: Duration,
-    /// When it makes no new requests any more; `None`: at the end of the run.
+    /// When the group stops making new requests; `None`: at the end of the run.
     pub until: Option<Duration>,
-    /// How long an answer may take, connection included.
+    /// The longest time for an answer, connection included.
     pub timeout: Duration,
-    /// How long a connection may take, the handshake of TLS included.
+    /// The longest time for a connection, TLS handshake included.
     pub connect_timeout: Duration,
-    /// An answer that takes longer, from its intended start, is not goodput.
+    /// The time, from a request's intended start, within which an answer counts as goodput.
     pub within: Option<Duration>,
-    /// The most a connection receives, bytes per second.
+    /// The highest rate at which a connection receives, in bytes per second.
     pub receive: Option<f64>,
-    /// The receive buffer of a socket, bytes; `None`: 16 KiB with `receive`, else the kernel's.
+    /// The receive buffer of a socket, in bytes; `None`: 16 KiB with `receive`, otherwise the kernel's
+    /// default.
     pub receive_buffer_bytes: Option<usize>,
-    /// Where its connections come from.
+    /// The local addresses of its connections.
     pub source: ClientAddresses,
-    /// What a good answer looks like.
+    /// The conditions of a good answer.
     pub check: ResponseCheck,
     /// How long a connection stays open and silent after its last request.
     pub hold: Duration,
@@ -104,53 +105,52 @@ pub struct ClientGroup {
     pub pause: RangeInclusive<Duration>,
 }
 
-/// How requests come about.
+/// How requests are generated.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LoadModel {
-    /// Clients that ask, wait for the answer, think, and ask again.
+    /// Clients that send a request, wait for the answer, think, and send the next.
     Closed {
-        /// Their number; each has one connection at a time.
+        /// The number of clients; each has one connection at a time.
         connections: u32,
-        /// How long each thinks, uniform between both.
+        /// How long a client thinks, uniform between both.
         think: RangeInclusive<Duration>,
-        /// Over which time they begin, evenly.
+        /// The time over which the clients begin, evenly.
         ramp: Duration,
     },
-    /// Requests that are due at their times, whatever the answers do. With
-    /// [`RequestsPerConnection::Unlimited`] an arrival is a request on any free connection; otherwise it
-    /// is a new connection with its requests one after the other, as httperf has it.
+    /// Requests that are due at given times, whatever the answers do. With
+    /// [`RequestsPerConnection::Unlimited`] an arrival is a request on any free connection; otherwise it is a
+    /// new connection with its requests one after the other, as in httperf.
     Open {
-        /// When they are due.
+        /// The times at which requests are due.
         arrivals: Arrivals,
-        /// The most connections open at once; arrivals wait for one when all are taken.
+        /// The largest number of connections open at once; arrivals wait when all are taken.
         connections: u32,
     },
 }
 
-/// The version a request states.
+/// The HTTP version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatedVersion {
-    /// HTTP/1.0; a connection that is kept asks for it with `Connection: keep-alive`.
+    /// HTTP/1.0; a kept connection is requested with `Connection: keep-alive`.
     Http10,
     /// HTTP/1.1.
     Http11,
-    /// HTTP/2: agreed on in the handshake of TLS, or known before.
+    /// HTTP/2: agreed on in the TLS handshake, or by prior knowledge.
     Http2,
 }
 
-/// How TLS is spoken.
+/// The TLS settings of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Whether any certificate is taken.
+    /// Whether any certificate is accepted.
     pub insecure: bool,
-    /// The certificates of the authorities that are trusted, in PEM; `None`: those of this machine.
+    /// The certificates of the trusted authorities, in PEM; `None`: those of this machine.
     pub roots: Option<Vec<u8>>,
-    /// Which versions are spoken.
+    /// The TLS versions that are offered.
     pub versions: Versions,
-    /// Whether a client resumes the session of its last connection; each handshake is a full one
-    /// otherwise.
+    /// Whether a client resumes the session of its last connection; otherwise each handshake is a full one.
     pub resume: bool,
-    /// Whether X25519 with ML-KEM is offered first, as by new browsers; X25519 otherwise.
+    /// Whether X25519 with ML-KEM is offered first, as new browsers do; otherwise X25519 is.
     pub post_quantum: bool,
 }
 
@@ -166,52 +166,52 @@ impl Default for TlsSettings {
     }
 }
 
-/// How many requests a connection carries.
+/// The number of requests that a connection carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestsPerConnection {
     /// As many as the server allows.
     Unlimited,
-    /// Exactly so many; the last one says `Connection: close`.
+    /// Exactly this number; the last request has `Connection: close`.
     Exactly(u32),
-    /// As SPECweb99 has it: 30 % of the connections carry one HTTP/1.0 request, the others 5 to 15
-    /// HTTP/1.1 requests.
+    /// As in SPECweb99: 30 % of the connections carry one HTTP/1.0 request, the others 5 to 15 HTTP/1.1
+    /// requests.
     Specweb99,
 }
 
-/// Local addresses and ports.
+/// The local addresses and ports of connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientAddresses {
-    /// Used in turn; empty: the kernel chooses.
+    /// Addresses used in turn; empty: the kernel chooses.
     pub addresses: Vec<IpAddr>,
-    /// Used in turn, skipping those in use; `None`: the kernel chooses.
+    /// Ports used in turn, skipping those in use; `None`: the kernel chooses.
     pub ports: Option<RangeInclusive<u16>>,
 }
 
-/// What a good answer looks like.
+/// The conditions of a good answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResponseCheck {
     /// The status; `None`: any below 400.
     pub status: Option<u16>,
-    /// Bytes of the body; `None`: what the mix says, or any.
+    /// The length of the body in bytes; `None`: the length in the mix, or any.
     pub length_bytes: Option<u64>,
-    /// What the body contains.
+    /// The condition on the body's content.
     pub body: BodyCheck,
 }
 
-/// What is asked of a body's content.
+/// A condition on a body's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BodyCheck {
-    /// Nothing.
+    /// Any content.
     #[default]
     Any,
-    /// Its CRC-32 (as of zip and gzip).
+    /// This CRC-32 (as in zip and gzip).
     Crc32(u32),
-    /// The same content, and length, as the first answer to the same path on this thread.
+    /// The same content and length as the first answer to the same path on this thread.
     Same,
 }
 
 impl ClientGroup {
-    /// One client that asks for the target's path over and over.
+    /// A group of one client that requests the target's path over and over.
     pub fn new(name: &str, target: LoadTarget) -> ClientGroup {
         ClientGroup {
             name: name.to_owned(),
@@ -245,7 +245,7 @@ impl ClientGroup {
         }
     }
 
-    /// The method that was asked for; without one, POST brings a body and GET does not.
+    /// The configured method; without one, POST if there is a body and GET otherwise.
     pub fn method(&self) -> &str {
         match (&self.method, &self.body) {
             (Some(method), _) => method,
@@ -254,30 +254,29 @@ impl ClientGroup {
         }
     }
 
-    /// What stands in `Host`, or `:authority`: a host that is given stands for a virtual host of the
-    /// target.
+    /// The value of `Host`, or of `:authority`. A configured `Host` stands for a virtual host of the target.
     pub fn authority(&self) -> &str {
         let given = self.headers.iter().filter_map(|line| line.split_once(':'));
         let mut hosts = given.filter(|(name, _)| name.eq_ignore_ascii_case("host"));
         hosts.next().map_or(&*self.target.authority, |(_, host)| host.trim())
     }
 
-    /// The name, or address, that its server is asked for in a handshake and has a certificate for.
+    /// The name, or address, for which the server must have a certificate.
     pub fn server_name(&self) -> &str {
         host(self.authority())
     }
 
-    /// The most requests under way at once on one connection.
+    /// The largest number of requests under way at once on one connection.
     pub(crate) fn at_once(&self) -> usize {
         (if self.version == StatedVersion::Http2 { self.streams } else { self.pipeline }) as usize
     }
 
-    /// Whether its load is open.
+    /// Whether the group is an open loop.
     pub fn is_open(&self) -> bool {
         matches!(self.load, LoadModel::Open { .. })
     }
 
-    /// The most connections it has open at once.
+    /// The largest number of connections that the group has open at once.
     pub fn connections(&self) -> u32 {
         match self.load {
             LoadModel::Closed { connections, .. } | LoadModel::Open { connections, .. } => {
@@ -286,7 +285,7 @@ impl ClientGroup {
         }
     }
 
-    /// When it is active, as nanoseconds after the start of the run.
+    /// The times between which the group is active, in nanoseconds after the start of the run.
     pub(crate) fn active_ns(&self, plan: &LoadPlan) -> (u64, u64) {
         let end = plan.warmup + plan.duration;
         let until = self.until.map_or(end, |until| until.min(end));
@@ -294,47 +293,47 @@ impl ClientGroup {
     }
 }
 
-/// What cannot be run.
+/// Why a plan cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanError {
-    /// There is no group.
+    /// The plan has no group.
     NoGroup,
-    /// There is no thread.
+    /// The plan has no thread.
     NoThread,
     /// Two groups have the same name.
     SameName(String),
     /// The run, or a group, has no length.
     NoTime(String),
-    /// A group without connections.
+    /// A group has no connections.
     NoConnection(String),
-    /// Two settings of a group that exclude each other.
+    /// Two settings of a group exclude each other.
     Conflict {
         /// The group.
         group: String,
-        /// What excludes what, and why.
+        /// The two settings, and why they exclude each other.
         what: &'static str,
     },
-    /// An address of `source` that no connection can come from.
+    /// No connection can come from an address of `source`.
     Source {
         /// The group.
         group: String,
         /// The address.
         address: IpAddr,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// A core that the generator may not run on.
+    /// The generator may not run on a core of the plan.
     Core {
-        /// Its number.
+        /// The number of the core.
         core: usize,
-        /// Those it may run on.
+        /// The cores on which it may run.
         allowed: Vec<usize>,
     },
-    /// More connections than descriptors.
+    /// The groups need more connections than descriptors are allowed.
     Descriptors {
-        /// What the groups need at most.
+        /// The largest number that the groups need.
         needed: u64,
-        /// What the process may open.
+        /// The number that the process may open.
         limit: u64,
     },
 }
@@ -365,10 +364,10 @@ impl std::fmt::Display for PlanError {
 }
 
 impl LoadPlan {
-    /// Whether it can be run.
+    /// Checks whether the plan can be run.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first error of the plan.
     pub fn check(&self) -> Result<(), PlanError> {
         if self.groups.is_empty() {
             return Err(PlanError::NoGroup);
@@ -405,35 +404,35 @@ impl LoadPlan {
 }
 
 impl LoadPlan {
-    /// Whether it is over once so many requests have been made.
+    /// Whether the run is over after a number of requests, rather than a time.
     pub(crate) fn is_counted(&self) -> bool {
         !self.groups.is_empty() && self.groups.iter().all(|group| group.requests.is_some())
     }
 
-    /// The length of an interval: a round one that gives at most 150.
+    /// The length of an interval: a round one that gives at most 150 intervals.
     pub(crate) fn interval_length(&self) -> Duration {
         const ROUND_MS: [u64; 9] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
         let least = self.duration / 150;
         let round = ROUND_MS.into_iter().map(Duration::from_millis).find(|round| *round >= least);
-        // Shorter than 10 ms an interval says nothing and its bookkeeping costs more than requests do.
-        // how long it will take is not known
+        // an interval shorter than 10 ms has no meaning, and its bookkeeping costs more than requests do
+        // the duration of such a run is not known
         let round = if self.is_counted() { Some(COUNTED_INTERVAL) } else { round };
         self.interval.or(round).unwrap_or(least).max(Duration::from_millis(10))
     }
 }
 
-/// Points of the series of a run that ends after so many requests.
+/// The interval of a run that ends after a number of requests.
 const COUNTED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Clients that never begin are no load.
+/// The message for a ramp in which some clients would never begin.
 const RAMP_TOO_LONG: &str = "`ramp` takes longer than the group is there: its last clients \
     would never begin";
 
-/// Fields that HTTP/2 does not have.
+/// Header fields of connections, which HTTP/2 does not have.
 const OF_CONNECTIONS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
-/// More requests than this in one write are of no use.
+/// The number of pipelined requests in one write above which more are of no use.
 const MOST_PIPELINED: u32 = 1024;
 
 impl ClientGroup {

@@ -1,16 +1,16 @@
-//! Requests as bytes: put together once per group, appended to a buffer per request.
+//! Requests as bytes: prepared once per group, appended to a buffer for each request.
 
 use crate::mix::MixPath;
 use crate::plan::{ClientGroup, StatedVersion};
 use forebay_http2::hpack::encode;
 
-/// The parts around the path, for one group.
+/// The parts of a group's requests around the path.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestTemplate {
     prefix: Vec<u8>,
-    /// What follows the path in HTTP/1.1, on a connection that is kept and on its last request.
+    /// The text after the path in HTTP/1.1, on a connection that is kept and in its last request.
     modern: RequestEndings,
-    /// The same for HTTP/1.0.
+    /// The same in HTTP/1.0.
     old: RequestEndings,
 }
 
@@ -24,7 +24,7 @@ impl RequestTemplate {
     pub(crate) fn new(group: &ClientGroup) -> RequestTemplate {
         let end = |version: &str, connection: &str| {
             let mut end = format!(" HTTP/{version}\r\n");
-            // a host that is given stands for a virtual host of the target
+            // a configured `Host` stands for a virtual host of the target
             if !group.headers.iter().any(|line| is_host(line)) {
                 end.push_str(&format!("Host: {}\r\n", group.target.authority));
             }
@@ -54,7 +54,7 @@ impl RequestTemplate {
         }
     }
 
-    /// Appends one request. `last`: it asks for the connection to be closed.
+    /// Appends one request. With `last`, it asks for the connection to be closed.
     #[inline]
     pub(crate) fn append(&self, to: &mut Vec<u8>, path: &str, version: StatedVersion, last: bool) {
         let ends = if version == StatedVersion::Http11 { &self.modern } else { &self.old };
@@ -64,8 +64,8 @@ impl RequestTemplate {
     }
 }
 
-/// The fields of requests of HTTP/2, encoded without a table: those around the path, and each path of
-/// the group's mix.
+/// The encoded fields of HTTP/2 requests, without use of the dynamic table: those around the path,
+/// and each path of the group's mix.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blocks {
     before: Vec<u8>,
@@ -74,7 +74,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Those of a group; none if it speaks another version.
+    /// The blocks of a group; none if it speaks another version.
     pub(crate) fn new(group: &ClientGroup) -> Blocks {
         let mut blocks = Blocks::default();
         if group.version != StatedVersion::Http2 {
@@ -106,7 +106,7 @@ impl Blocks {
         blocks
     }
 
-    /// Appends the fields of a request for an entry of the mix.
+    /// Appends the fields of a request for an entry of the mix, given by its index.
     #[inline]
     pub(crate) fn append(&self, to: &mut Vec<u8>, place: usize) {
         to.extend_from_slice(&self.before);
@@ -114,7 +114,7 @@ impl Blocks {
         to.extend_from_slice(&self.behind);
     }
 
-    /// The same for another path.
+    /// Appends the fields of a request for another path.
     pub(crate) fn append_path(&self, to: &mut Vec<u8>, path: &str) {
         to.extend_from_slice(&self.before);
         encode::field(to, PATH, path.as_bytes());

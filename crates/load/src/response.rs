@@ -1,38 +1,38 @@
-//! Answers, read as they come: just enough of HTTP/1 to know where each ends and whether it is good.
+//! A reader of responses: it knows just enough of HTTP/1 to find where each ends and whether it is good.
 //!
-//! A [`AnswerReader`] is given bytes in pieces of any length. It looks at the status line and at three
-//! fields (Content-Length, Transfer-Encoding, Connection) and counts the body; an answer whose head
-//! arrives in one piece is read without copying a byte.
+//! An [`AnswerReader`] gets bytes in pieces of any length. It reads the status line and at three fields
+//! (Content-Length, Transfer-Encoding, Connection) and counts the body. A response whose head arrives in one
+//! piece is read without copying a byte.
 
 use crc32fast::Hasher;
 use memchr::memchr;
 
-/// The longest head that is read, bytes.
+/// The longest head that is read, in bytes.
 const HEAD_LIMIT_BYTES: usize = 64 * 1024;
 
-/// What one piece of input brought.
+/// The result of reading a piece of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseProgress {
-    /// All of it was used, and the answer goes on.
+    /// The whole piece was used, and the response continues.
     More,
-    /// The answer ended after so many bytes of the piece.
+    /// The response ended after this number of bytes of the piece.
     Done(usize),
-    /// This is not HTTP.
+    /// The input is not HTTP.
     Malformed,
 }
 
-/// An answer that has ended.
+/// A complete response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FinishedResponse {
     pub(crate) status: u16,
-    /// Whether the connection can carry another one.
+    /// Whether the connection can carry another request.
     pub(crate) keep: bool,
     pub(crate) body_bytes: u64,
-    /// CRC-32 of the body, if it was asked for.
+    /// CRC-32 of the body, if it was requested.
     pub(crate) crc32: Option<u32>,
 }
 
-/// Reads the answers of one connection, one after the other.
+/// A reader of the responses of one connection, one after the other.
 #[derive(Clone, Debug)]
 pub(crate) struct AnswerReader {
     state: ResponseState,
@@ -50,7 +50,7 @@ enum ResponseState {
     Sized(u64),
     ChunkSize,
     Chunk(u64),
-    /// The line end behind a chunk.
+    /// Waiting for the line end after a chunk.
     ChunkEnd,
     Trailer,
     UntilClose,
@@ -68,7 +68,7 @@ impl AnswerReader {
         }
     }
 
-    /// Begins afresh, for a new connection.
+    /// Resets the reader for a new connection.
     pub(crate) fn reset(&mut self) {
         self.state = ResponseState::Head;
         self.partial.clear();
@@ -82,12 +82,12 @@ impl AnswerReader {
         }
     }
 
-    /// Whether nothing of the current answer has come yet.
+    /// Whether nothing of the current response has come yet.
     pub(crate) fn is_fresh(&self) -> bool {
         self.state == ResponseState::Head && self.partial.is_empty()
     }
 
-    /// The answer that [`ResponseProgress::Done`] told of; the next one begins.
+    /// Returns the response of which [`ResponseProgress::Done`] was returned, and starts the next one.
     pub(crate) fn take(&mut self) -> FinishedResponse {
         let crc32 = self.crc32.as_ref().map(|crc32| crc32.as_ref().clone().finalize());
         let answer = FinishedResponse {
@@ -100,7 +100,7 @@ impl AnswerReader {
         answer
     }
 
-    /// The connection has ended. Whether that ends an answer well.
+    /// Handles the end of the connection. Returns whether that properly ends a response.
     pub(crate) fn end(&mut self) -> bool {
         if self.state == ResponseState::UntilClose {
             self.state = ResponseState::Head;
@@ -110,7 +110,7 @@ impl AnswerReader {
         false
     }
 
-    /// Reads a piece. `bodyless`: the request was HEAD.
+    /// Reads a piece. With `bodyless`, the request was HEAD.
     pub(crate) fn read(&mut self, input: &[u8], bodyless: bool) -> ResponseProgress {
         let mut used = 0;
         while used < input.len() {
@@ -195,10 +195,10 @@ impl AnswerReader {
         }
     }
 
-    /// A head has ended after `used` bytes: where does the answer end (RFC 9112 §6.3)?
+    /// Starts the body after a head of `used` bytes: decides where the response ends (RFC 9112 §6.3).
     fn begin(&mut self, head: &HeadFacts, used: usize, bodyless: bool) -> Progressed {
         if (100..200).contains(&head.status) && head.status != 101 {
-            // an interim answer; the real one follows
+            // an interim response; the final one follows
             return Progressed::Used(used);
         }
         self.status = head.status;
@@ -218,7 +218,7 @@ impl AnswerReader {
         Progressed::Used(used)
     }
 
-    /// A line of chunk framing: a size, the end of a chunk, or a trailer field.
+    /// Reads a line of chunk framing: a size, the end of a chunk, or a trailer field.
     fn line(&mut self, rest: &[u8]) -> Progressed {
         let Some(end) = memchr(b'\n', rest) else {
             self.partial.extend_from_slice(rest);
@@ -270,12 +270,12 @@ enum AnswerLength {
     UntilClose,
 }
 
-/// What a head says about its answer.
+/// The facts in a head that matter for its response.
 struct HeadFacts {
     status: u16,
     keep: bool,
     length: AnswerLength,
-    /// Bytes up to and including the empty line.
+    /// The length up to and including the empty line.
     len: usize,
 }
 
@@ -321,14 +321,14 @@ impl HeadFacts {
         Parsed::Complete(head)
     }
 
-    /// Takes note of one field line; most are recognised as uninteresting by their first letter.
-    /// False if it makes the answer unreadable.
+    /// Reads one field line; most are recognised as irrelevant by their first letter. Returns false if it
+    /// makes the response unreadable.
     #[inline]
     fn field(&mut self, line: &[u8]) -> bool {
         match line[0] {
             b'C' | b'c' => {
                 if let Some(value) = value(line, b"content-length") {
-                    // Transfer-Encoding overrides it (RFC 9112 §6.3)
+                    // Transfer-Encoding overrides Content-Length (RFC 9112 §6.3)
                     match number(value) {
                         Some(_) if self.length == AnswerLength::Chunked => {}
                         Some(bytes) => self.length = AnswerLength::Bytes(bytes),

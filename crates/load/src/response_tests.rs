@@ -1,4 +1,5 @@
-//! Tests of the reader: every answer is read whole, byte by byte, and in every two pieces.
+//! Tests of the reader: every response is read whole, byte by byte, and split in two at every
+//! place.
 
 use super::*;
 
@@ -7,7 +8,7 @@ fn answer(status: u16, keep: bool, body: &[u8]) -> FinishedResponse {
     FinishedResponse { status, keep, body_bytes: body.len() as u64, crc32 }
 }
 
-/// Feeds the pieces; the answers and what is left of the last one's end.
+/// Feeds the pieces to a reader; returns the responses, or `None` if one is malformed.
 fn feed(pieces: &[&[u8]], bodyless: bool) -> Option<Vec<FinishedResponse>> {
     let mut reader = AnswerReader::new(true);
     let mut answers = Vec::new();
@@ -111,7 +112,8 @@ fn a_cut_answer_is_no_answer() {
     assert!(!reader.is_fresh());
 }
 
-/// Whatever a server sends, in whatever pieces: no panic, and the same answers.
+/// Whatever a server sends, in whatever pieces: the reader never panics, and reads the same
+/// responses.
 #[test]
 fn pieces_never_change_what_is_read() {
     let seeds: [&[u8]; 3] = [

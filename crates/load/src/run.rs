@@ -1,4 +1,4 @@
-//! Running a plan: threads are started together, their counts are added up as they come in.
+//! The run of a plan: threads are started together, and their counts are added up as they come in.
 
 use crate::ledger::{Ledger, RunProgress};
 use crate::plan::{ClientGroup, LoadPlan, PlanError, StatedVersion};
@@ -11,16 +11,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::mpsc::{Receiver, channel};
 use std::{fmt, io, thread};
 
-/// Why a run did not take place.
+/// Why a run failed.
 #[derive(Debug)]
 pub enum LoadError {
     /// The plan cannot be run.
     Plan(PlanError),
-    /// The clients of a group cannot speak TLS: its name, and why not.
+    /// The clients of a group cannot speak TLS: its name, and the reason.
     Tls(String, String),
     /// A thread could not be started, bound to its core, or watch its sockets.
     Thread(io::Error),
-    /// A thread of the generator has panicked; a defect of Forebay.
+    /// A thread of the generator has panicked, which is a bug of Forebay.
     Panicked,
 }
 
@@ -41,20 +41,21 @@ impl From<PlanError> for LoadError {
     }
 }
 
-/// Room for descriptors that are not connections: epoll sets, standard streams, files.
+/// The number of descriptors reserved for other things than connections: epoll sets, standard
+/// streams, files.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// Time enough for all threads to be there, ns; where TLS is spoken, they collect entropy first.
+/// The time until all threads are ready, in ns; where TLS is spoken, they collect entropy first.
 const LEAD_NS: u64 = 10_000_000;
 const TLS_LEAD_NS: u64 = 100_000_000;
 
-/// Runs a plan to its end and reports. Blocks; `observe` is called on this thread after every
-/// interval. When `stop` becomes true the run ends within a tenth of a second and reports what it
-/// has.
+/// Runs a plan to its end and reports. The call blocks; `observe` is called on this thread after
+/// every interval. When `stop` becomes true the run ends within a tenth of a second, with a report
+/// on the time so far.
 ///
 /// # Errors
-/// When the plan cannot be run or a thread fails. What goes wrong with requests is no error but a
-/// part of the report.
+/// The plan cannot be run, or a thread fails. Failed requests are not an error, but part of the
+/// report.
 pub fn run(
     plan: &LoadPlan,
     stop: &AtomicBool,
@@ -97,7 +98,7 @@ pub fn run(
     Ok(Report::new(plan, &ledger, &finished))
 }
 
-/// How the clients of each group speak TLS, if they do.
+/// The TLS client of each group that speaks TLS.
 fn tls_clients(plan: &LoadPlan) -> Result<Vec<Option<TlsClient>>, LoadError> {
     let client = |group: &ClientGroup| {
         let failed = |why: String| LoadError::Tls(group.name.clone(), why);
@@ -129,11 +130,11 @@ fn tls_clients(plan: &LoadPlan) -> Result<Vec<Option<TlsClient>>, LoadError> {
     clients.collect()
 }
 
-/// What a machine lacks that knows no authority.
+/// The message for a machine that has no trusted authorities.
 const NO_ROOTS: &str = "this machine has no certificates of trusted authorities; name some with \
     `ca`, or take any certificate with `insecure`";
 
-/// Takes intervals in until all threads have ended.
+/// Receives intervals until all threads have ended.
 fn collect(from: &Receiver<Interval>, to: &mut Ledger<'_>, observe: &mut dyn FnMut(&RunProgress)) {
     for interval in from {
         if let Some(progress) = to.take(interval) {
@@ -145,7 +146,7 @@ fn collect(from: &Receiver<Interval>, to: &mut Ledger<'_>, observe: &mut dyn FnM
 
 fn check_descriptors(plan: &LoadPlan) -> Result<(), LoadError> {
     let limit = process::raise_descriptor_limit().map_err(LoadError::Thread)?;
-    // An open loop's number is a bound it may never reach; it reports when it does.
+    // The connections of an open loop are a limit that it may never reach; it reports when it does.
     let closed = plan.groups.iter().filter(|group| !group.is_open());
     let needed = closed.map(|group| u64::from(group.connections())).sum::<u64>();
     if needed + OTHER_DESCRIPTORS > limit {
@@ -154,7 +155,7 @@ fn check_descriptors(plan: &LoadPlan) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Whether connections can come from the addresses that are named.
+/// Checks that connections can come from the configured addresses.
 fn check_sources(plan: &LoadPlan) -> Result<(), PlanError> {
     for group in &plan.groups {
         let target = group.target.address;
@@ -177,7 +178,7 @@ fn check_cores(plan: &LoadPlan) -> Result<(), LoadError> {
     }
 }
 
-/// The ends of all intervals, ns after the start.
+/// The ends of all intervals, in ns after the start.
 fn timeline(plan: &LoadPlan) -> Vec<u64> {
     let step = plan.interval_length().as_nanos() as u64;
     let (warmup, end) =

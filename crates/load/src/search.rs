@@ -1,5 +1,6 @@
-//! The highest rate at which something holds, between two bounds: each rate that holds is doubled until one does not;
-//! then what lies between the two is halved, by ratio, until they are close.
+//! The search for the highest rate at which a condition holds, between two bounds: a rate at which it holds
+//! is doubled until it does not hold; then the range between the two is halved, by ratio, until they are
+//! close.
 //!
 //! ```
 //! use forebay_load::search::{RateSearch, SearchEnd};
@@ -11,10 +12,11 @@
 //! assert!(matches!(search.end(), SearchEnd::Found(rate) if (700.0..=730.0).contains(&rate)));
 //! ```
 
-/// The highest that holds is at most so much below one that does not, as a share.
+/// The distance at which the search ends: the highest rate that holds is at most this share below one that
+/// does not.
 const CLOSE: f64 = 0.05;
 
-/// A search that goes on.
+/// A search in progress.
 #[derive(Clone, Debug)]
 pub struct RateSearch {
     low: f64,
@@ -23,24 +25,24 @@ pub struct RateSearch {
     misses: Option<f64>,
 }
 
-/// What a search has come to.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SearchEnd {
-    /// Not even the lowest rate holds.
+    /// The condition does not hold even at the lowest rate.
     None,
-    /// The highest rate that holds.
+    /// The highest rate at which the condition holds.
     Found(f64),
-    /// The highest rate that was to be tried holds.
+    /// The condition holds at the highest rate of the range.
     AtLeast(f64),
 }
 
 impl RateSearch {
-    /// Between these, requests per second.
+    /// A search between two rates, in requests per second.
     pub fn new(low: f64, high: f64) -> RateSearch {
         RateSearch { low, high, holds: None, misses: None }
     }
 
-    /// The rate that is to be tried next; `None` when the search is over.
+    /// The next rate to try; `None` when the search is over.
     pub fn next(&self) -> Option<f64> {
         match (self.holds, self.misses) {
             (None, None) => Some(self.low),
@@ -54,12 +56,12 @@ impl RateSearch {
         }
     }
 
-    /// It holds at a rate, or does not.
+    /// Records whether the condition holds at a rate.
     pub fn tell(&mut self, rate: f64, holds: bool) {
         *(if holds { &mut self.holds } else { &mut self.misses }) = Some(rate);
     }
 
-    /// What it has come to so far.
+    /// The result so far.
     pub fn end(&self) -> SearchEnd {
         match (self.holds, self.misses) {
             (None, _) => SearchEnd::None,
@@ -69,7 +71,7 @@ impl RateSearch {
     }
 }
 
-/// With three digits, as people write rates.
+/// The rate rounded to three digits.
 fn rounded(rate: f64) -> f64 {
     let unit = 10_f64.powf(rate.log10().floor() - 2.0);
     (rate / unit).round() * unit

@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
-/// A key, what it takes, and what it means.
+/// A key, the form of its value, and its meaning.
 pub type SettingRow = (&'static str, &'static str, &'static str);
 
 /// Every setting of a group.
@@ -62,38 +62,38 @@ pub const SETTINGS: &[SettingRow] = &[
     ("hold", "TIME", "keep a connection open and silent after its last request (0)"),
 ];
 
-/// Why a setting was not taken.
+/// Why a setting cannot be used.
 #[derive(Debug)]
 pub enum SettingError {
-    /// There is no such key.
+    /// The key is unknown.
     Unknown {
-        /// The key.
+        /// The unknown key.
         key: String,
-        /// The known key that looks most like it.
+        /// The known key that is most similar to it.
         similar: Option<&'static str>,
     },
-    /// The value has another form than the key takes.
+    /// The value does not have the form that the key requires.
     Value {
         /// The key.
         key: String,
         /// The value.
         value: String,
-        /// What it should have been.
+        /// The form that it should have.
         expected: &'static str,
     },
     /// A part of `--group` is not `key=value`.
     NoValue(String),
-    /// The group's URL.
+    /// The group's URL is wrong.
     Target(TargetError),
-    /// The file of paths.
+    /// The file of paths is wrong.
     Mix(MixError),
-    /// The file of arrivals.
+    /// The file of arrivals is wrong.
     Trace(TraceError),
-    /// The group has both a rate and a closed loop's setting.
+    /// The group has both a rate and a setting of closed loops.
     BothLoops(&'static str),
-    /// A group's name has other characters than letters, digits, `-` and `_`, or none.
+    /// A group's name is empty, or has other characters than letters, digits, `-` and `_`.
     Name(String),
-    /// There is no URL, neither for all groups nor for this one.
+    /// Neither the group nor the run has a URL.
     NoTarget,
 }
 
@@ -123,13 +123,13 @@ impl fmt::Display for SettingError {
 }
 
 impl SettingError {
-    /// Whether nothing is wrong but that a name has no address.
+    /// Whether the only error is that a name has no address.
     pub fn is_unresolved(&self) -> bool {
         matches!(self, SettingError::Target(error) if error.is_unresolved())
     }
 }
 
-/// A group that is being put together; [`finish`](GroupDraft::finish) makes it one.
+/// A group under construction; [`finish`](GroupDraft::finish) completes it.
 #[derive(Clone, Debug)]
 pub struct GroupDraft {
     group: Option<ClientGroup>,
@@ -144,7 +144,7 @@ pub struct GroupDraft {
 }
 
 impl GroupDraft {
-    /// A group with this name; `base` is the URL for all groups, if there is one.
+    /// A draft of a group with this name; `base` is the URL for groups that have none.
     pub fn new(name: &str, base: Option<&LoadTarget>) -> GroupDraft {
         GroupDraft {
             group: base.map(|target| ClientGroup::new(name, target.clone())),
@@ -162,7 +162,7 @@ impl GroupDraft {
     /// Reads `NAME:KEY=VALUE,KEY=VALUE,…`; a comma inside a value is written `\,`.
     ///
     /// # Errors
-    /// The first part that is wrong.
+    /// The first part that has an error.
     pub fn parse(text: &str, base: Option<&LoadTarget>) -> Result<GroupDraft, SettingError> {
         let (name, settings) = text.split_once(':').unwrap_or((text, ""));
         let mut draft = GroupDraft::new(name, base);
@@ -175,21 +175,21 @@ impl GroupDraft {
         Ok(draft)
     }
 
-    /// Notes a setting. A later one of the same key counts, except that headers add up.
+    /// Adds a setting. A later one of the same key replaces it, except that headers add up.
     pub fn set(&mut self, key: &str, value: &str) {
         self.settings.push((key.to_owned(), value.to_owned()));
     }
 
-    /// The group.
+    /// Completes the group.
     ///
     /// # Errors
-    /// The first setting that is wrong, or the lack of a URL.
+    /// The first setting that has an error, or the lack of a URL.
     pub fn finish(mut self) -> Result<ClientGroup, SettingError> {
         let sound = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
         if self.name.is_empty() || !self.name.chars().all(sound) {
             return Err(SettingError::Name(self.name));
         }
-        // The URL first: other settings are about the group it makes.
+        // the URL first: other settings apply to the group that it makes
         let mut settings = std::mem::take(&mut self.settings);
         settings.sort_by_key(|(key, _)| key != "url");
         for (key, value) in settings {
@@ -294,7 +294,7 @@ impl GroupDraft {
     }
 }
 
-/// Connections of an open loop when nothing else is said.
+/// The largest number of connections of an open loop that does not state one.
 const OPEN_CONNECTIONS: u32 = 10_000;
 
 fn unknown(key: &str) -> SettingError {
@@ -303,7 +303,7 @@ fn unknown(key: &str) -> SettingError {
     SettingError::Unknown { key: key.to_owned(), similar: best.map(|(_, known)| known) }
 }
 
-/// The settings that are one field of a group each.
+/// Sets a field of a group, for settings that are one field each.
 fn plain(group: &mut ClientGroup, key: &str, value: &str) -> Result<(), &'static str> {
     match key {
         "pause" => group.pause = range(value)?,
@@ -356,7 +356,7 @@ fn plain(group: &mut ClientGroup, key: &str, value: &str) -> Result<(), &'static
             }
         }
         "hold" => group.hold = units::duration(value)?,
-        // `apply` lets only known keys through and handles the others itself.
+        // `apply` lets only known keys through and handles the others itself
         _ => return Err("another key"),
     }
     Ok(())
@@ -370,7 +370,7 @@ fn flag(value: &str) -> Result<bool, &'static str> {
     value.parse().map_err(|_| "true or false")
 }
 
-/// The text of a file with certificates that can be read.
+/// The content of a file of certificates, if they can be read.
 fn roots(file: &str) -> Result<Vec<u8>, &'static str> {
     let text = std::fs::read(file).ok();
     text.filter(|text| Roots::of_pem(text).is_some())
@@ -382,7 +382,7 @@ fn token(value: &str) -> Result<String, &'static str> {
     if sound { Ok(value.to_owned()) } else { Err("a method such as GET or HEAD") }
 }
 
-/// The text itself, or what a file holds.
+/// The text itself, or the content of a file.
 fn request_body(value: &str) -> Result<Vec<u8>, &'static str> {
     match value.strip_prefix('@') {
         Some(file) => std::fs::read(file).map_err(|_| "a text, or @ and a file that can be read"),

@@ -1,10 +1,10 @@
-//! What is counted: one [`GroupTally`] per group, thread and interval; sums of them make every result.
+//! The counts of a run: one [`GroupTally`] per group, thread and interval; sums of them make every result.
 
 use crate::failure::RequestFailure;
 use forebay_tls::terms::Agreed;
 use hdrhistogram::Histogram;
 
-/// What is only counted.
+/// The plain counts of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestCounts {
     /// Requests that were due.
@@ -15,11 +15,11 @@ pub(crate) struct RequestCounts {
     pub(crate) answered: u64,
     /// Good answers.
     pub(crate) good: u64,
-    /// Good answers that came in time (`within`).
+    /// Good answers within the time limit (`within`).
     pub(crate) in_time: u64,
     /// Bytes received, heads included.
     pub(crate) received_bytes: u64,
-    /// Bytes of the bodies of answers that are good and in time.
+    /// Bytes of the bodies of good answers within the time limit.
     pub(crate) good_bytes: u64,
     /// Connections begun.
     pub(crate) opened: u64,
@@ -29,11 +29,11 @@ pub(crate) struct RequestCounts {
     pub(crate) syn_retried: u64,
     /// Repeated SYNs.
     pub(crate) syn_retries: u64,
-    /// Handshakes of TLS that were done in full.
+    /// Full TLS handshakes.
     pub(crate) full: u64,
     /// Handshakes that resumed a session.
     pub(crate) resumed: u64,
-    /// Connections on which the server has said goodbye (GOAWAY).
+    /// Connections on which the server sent GOAWAY.
     pub(crate) goaways: u64,
     /// Arrivals that had to wait because every connection was taken.
     pub(crate) waited: u64,
@@ -43,12 +43,12 @@ pub(crate) struct RequestCounts {
 }
 
 impl RequestCounts {
-    /// Requests that came to an end, good or not.
+    /// Requests that ended, well or not.
     pub(crate) fn ended(&self) -> u64 {
         self.good + self.failures.iter().sum::<u64>()
     }
 
-    /// Adds another one's counts.
+    /// Adds other counts to these.
     pub(crate) fn add(&mut self, other: &RequestCounts) {
         self.offered += other.offered;
         self.sent += other.sent;
@@ -70,18 +70,18 @@ impl RequestCounts {
     }
 }
 
-/// Times in nanoseconds, kept to three significant digits, up to an hour.
+/// A histogram of times in nanoseconds, to three significant digits, up to an hour.
 #[derive(Clone, Debug)]
 pub(crate) struct TimeHistogram(Histogram<u64>);
 
-/// Below this, values of a histogram are no longer told apart, ns.
+/// The value below which a histogram does not distinguish times, in ns.
 const FINEST_NS: u64 = 128;
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 impl TimeHistogram {
     pub(crate) fn new() -> TimeHistogram {
         let histogram = Histogram::new_with_bounds(FINEST_NS, LONGEST_NS, 3);
-        // The bounds are constants that satisfy the constructor's conditions.
+        // the bounds are constants that satisfy the constructor's conditions
         #[allow(clippy::unwrap_used, reason = "checked by every test that makes one")]
         TimeHistogram(histogram.unwrap())
     }
@@ -92,7 +92,7 @@ impl TimeHistogram {
     }
 
     pub(crate) fn add(&mut self, other: &TimeHistogram) {
-        // The only failure is a value out of bounds, and both have the same.
+        // the only possible error is a value out of bounds, and both have the same bounds
         let _ = self.0.add(&other.0);
     }
 
@@ -117,32 +117,32 @@ impl TimeHistogram {
         if self.0.is_empty() {
             return 0.0;
         }
-        // The histogram gives the upper end of a bucket, which may lie above the true maximum.
+        // the histogram gives the upper end of a bucket, which may lie above the true maximum
         self.0.value_at_quantile(quantile).min(self.0.max()) as f64 / 1e3
     }
 }
 
-/// Everything about one group in one interval.
+/// All counts of one group in one interval.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupTally {
     pub(crate) counts: RequestCounts,
-    /// From the intended start; in a closed loop there is only the actual one and this is empty.
+    /// Times from the intended start; empty in a closed loop, which has only actual starts.
     pub(crate) intended: TimeHistogram,
-    /// From the actual start: the send, or the connect where the request needed one.
+    /// Times from the actual start: the send, or the connect where the request needed one.
     pub(crate) actual: TimeHistogram,
-    /// From connect to established.
+    /// Times from connect to established.
     pub(crate) connect: TimeHistogram,
-    /// From established to the end of the handshake of TLS; `None` without any.
+    /// Times from established to the end of the TLS handshake; `None` without any.
     pub(crate) handshake: Option<TimeHistogram>,
-    /// Answers by status.
+    /// The number of answers by status.
     pub(crate) statuses: Vec<(u16, u64)>,
-    /// Handshakes by what was agreed on.
+    /// The number of handshakes by what was negotiated.
     pub(crate) agreed: Vec<(Agreed, u64)>,
-    /// Failures of which more is known than their kind.
+    /// The number of failures by kind and reason, where a reason is known.
     pub(crate) reasons: Vec<(RequestFailure, String, u64)>,
 }
 
-/// Different reasons that are kept; a server could make up any number.
+/// The largest number of different reasons that are kept; a server could invent any number.
 const MOST_REASONS: usize = 32;
 
 impl GroupTally {
@@ -159,7 +159,7 @@ impl GroupTally {
         }
     }
 
-    /// A handshake has come to a good end.
+    /// Counts a successful handshake.
     pub(crate) fn shake(&mut self, agreed: Agreed, took_ns: u64) {
         let count = if agreed.resumed { &mut self.counts.resumed } else { &mut self.counts.full };
         *count += 1;
@@ -174,7 +174,7 @@ impl GroupTally {
         }
     }
 
-    /// Why so many requests have failed.
+    /// Counts failed requests with a reason.
     pub(crate) fn explain(&mut self, failure: RequestFailure, why: &str, count: u64) {
         let is_full = self.reasons.len() >= MOST_REASONS;
         let same = |(kind, known, _): &&mut (RequestFailure, String, u64)| {
@@ -219,18 +219,18 @@ impl GroupTally {
     }
 }
 
-/// What one closed-loop client got over the measured time; SPECweb99 judges each by itself.
+/// The totals of one closed-loop client over the measured time; SPECweb99 judges each by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct ClientTotals {
     pub(crate) requests: u64,
     pub(crate) failures: u64,
     pub(crate) received_bytes: u64,
-    /// Time with a request under way.
+    /// The time with a request under way.
     pub(crate) busy_ns: u64,
 }
 
 impl ClientTotals {
-    /// What it received, bit/s of its busy time.
+    /// The client's rate, in bit/s of its busy time.
     pub(crate) fn bits_per_second(&self) -> f64 {
         if self.busy_ns == 0 { 0.0 } else { self.received_bytes as f64 * 8e9 / self.busy_ns as f64 }
     }

@@ -1,31 +1,31 @@
-//! The server that the requests go to: an `http://` or `https://` URL, taken apart and resolved once.
+//! The server that requests go to: an `http://` or `https://` URL, parsed and resolved once.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// A server, and the path that is asked for when nothing else is said.
+/// A server, and the default path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadTarget {
-    /// Where to connect to.
+    /// The address to connect to.
     pub address: SocketAddr,
-    /// Whether TLS is spoken there.
+    /// Whether the server speaks TLS.
     pub is_tls: bool,
-    /// What stands in `Host`: name and port as written.
+    /// The value of `Host`: name and port as written.
     pub authority: String,
-    /// Path and query, `/` at least.
+    /// Path and query, at least `/`.
     pub path: String,
 }
 
-/// Why a URL is no target.
+/// Why a URL is not a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetError {
     /// The scheme is neither `http` nor `https`.
     Scheme(String),
-    /// It has a sign that no URL has.
+    /// The URL has a character that no URL may have.
     Sign(String, char),
-    /// There is no host, or its port is no number.
+    /// The URL has no host, or its port is not a number.
     Authority(String),
-    /// The name has no address.
+    /// The host name has no address.
     Unresolved(String),
 }
 
@@ -52,17 +52,17 @@ impl fmt::Display for TargetError {
 }
 
 impl TargetError {
-    /// Whether nothing is wrong but that the name has no address.
+    /// Whether the only error is that the name has no address.
     pub fn is_unresolved(&self) -> bool {
         matches!(self, TargetError::Unresolved(_))
     }
 }
 
 impl LoadTarget {
-    /// Takes `http[s]://host[:port][/path]` apart and resolves the host; the first address counts.
+    /// Parses `http[s]://host[:port][/path]` and resolves the host; the first address is used.
     ///
     /// # Errors
-    /// When it is no such URL or the name has no address.
+    /// The text is not such a URL, or the name has no address.
     pub fn parse(url: &str) -> Result<LoadTarget, TargetError> {
         let (is_tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (false, rest),
@@ -94,13 +94,13 @@ impl LoadTarget {
         Ok(LoadTarget { address, is_tls, authority: authority.to_owned(), path })
     }
 
-    /// How its URL begins.
+    /// The scheme of the URL.
     pub fn scheme(&self) -> &'static str {
         if self.is_tls { "https" } else { "http" }
     }
 }
 
-/// The host of what stands in `Host`: without a port and without brackets.
+/// The host in a value of `Host`: without port and without brackets.
 pub(crate) fn host(authority: &str) -> &str {
     let has_port = authority.rfind(':') > authority.rfind(']');
     let host = authority.rsplit_once(':').filter(|_| has_port).map_or(authority, |(host, _)| host);

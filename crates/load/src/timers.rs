@@ -1,12 +1,12 @@
-//! What a loop has to do at a later time: a heap of times and clients.
+//! A heap of timers: the times at which a loop must look at clients.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Times at which clients are to be looked at.
+/// The times at which clients must be looked at.
 ///
-/// An entry is not removed when a client changes its mind: the client keeps the time it waits for,
-/// and an entry with another time is passed over.
+/// An entry is not removed when a client's plans change: the client keeps the time it waits for,
+/// and an entry with another time is skipped.
 #[derive(Debug, Default)]
 pub(crate) struct Timers(BinaryHeap<Reverse<(u64, u32)>>);
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-/// A text that is not what its setting takes.
+/// The error of a text that does not have the required form: a description of that form.
 pub type UnitError = &'static str;
 
-/// The longest duration, seconds. Sums of a few still fit in nanoseconds.
+/// The longest duration, in seconds. Sums of a few such durations still fit in nanoseconds.
 const YEAR_S: f64 = 366.0 * 86_400.0;
 
-/// Splits a text into the number at its front and the unit behind it.
+/// Splits a text into a number and the unit after it.
 fn number(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -16,10 +16,10 @@ fn number(text: &str) -> Option<(f64, &str)> {
     Some((number, text[end..].trim()))
 }
 
-/// What a duration looks like.
+/// The description of a duration's form.
 const A_DURATION: UnitError = "a duration such as 15ms, 1.5s or 2m";
 
-/// What was expected instead of `text`, and what is probably meant by it.
+/// The message that `text` does not have the expected form, with what it probably means.
 pub fn not(text: &str, expected: UnitError) -> String {
     match duration(&format!("{text}s")) {
         Ok(_) if expected == A_DURATION => format!("expected {expected}, did you mean {text}s?"),
@@ -30,7 +30,7 @@ pub fn not(text: &str, expected: UnitError) -> String {
 /// Reads `15ms`, `1.5s`, `200us`, `2m`, `1h`, and `0`; at most a year.
 ///
 /// # Errors
-/// What was expected instead.
+/// The text does not have this form.
 pub fn duration(text: &str) -> Result<Duration, UnitError> {
     const EXPECTED: UnitError = A_DURATION;
     let (number, unit) = number(text).ok_or(EXPECTED)?;
@@ -52,7 +52,7 @@ pub fn duration(text: &str) -> Result<Duration, UnitError> {
 /// Reads `512`, `64KiB`, `8KB`, `1MiB` as bytes.
 ///
 /// # Errors
-/// What was expected instead.
+/// The text does not have this form.
 pub fn size(text: &str) -> Result<u64, UnitError> {
     const EXPECTED: UnitError = "a size such as 512, 8KB or 64KiB";
     let (number, unit) = number(text).ok_or(EXPECTED)?;
@@ -69,10 +69,10 @@ pub fn size(text: &str) -> Result<u64, UnitError> {
     Ok((number * factor) as u64)
 }
 
-/// Reads `200/s`, `200` and `6000/min` as a number per second, more than 0 and at most a milliard.
+/// Reads `200/s`, `200` and `6000/min` as a number per second, more than 0 and at most a billion.
 ///
 /// # Errors
-/// What was expected instead.
+/// The text does not have this form.
 pub fn rate(text: &str) -> Result<f64, UnitError> {
     const EXPECTED: UnitError = "a rate such as 200/s, more than 0";
     let (number, unit) = number(text).ok_or(EXPECTED)?;
@@ -87,7 +87,7 @@ pub fn rate(text: &str) -> Result<f64, UnitError> {
 /// Reads `400kbit/s`, `1Mbit/s`, `50KB/s` and `100B/s` as bytes per second, more than 0.
 ///
 /// # Errors
-/// What was expected instead.
+/// The text does not have this form.
 pub fn bytes_per_second(text: &str) -> Result<f64, UnitError> {
     const EXPECTED: UnitError = "a line rate such as 400kbit/s or 50KB/s";
     let (number, unit) = number(text).ok_or(EXPECTED)?;

@@ -1,4 +1,4 @@
-//! A number that one thread writes and anyone may read.
+//! A number that one thread writes and any thread may read.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,25 +1,25 @@
-//! Which class has which ledger, through reloads.
+//! The assignment of ledgers to classes, through reloads.
 
 use crate::classes::{ClassSlot, ClassTotals, MOST_CLASSES};
 use crate::local::Totals;
 
-/// Which class has which ledger.
+/// The assignment of ledgers to classes, by name.
 #[derive(Clone, Debug, Default)]
 pub struct ClassNames(Vec<NamedSlot>);
 
 #[derive(Clone, Debug)]
 struct NamedSlot {
     name: String,
-    /// What had been counted in this slot when it got this name.
+    /// The counts of this slot when it got this name.
     base: ClassTotals,
-    /// The configuration in force has it.
+    /// Whether the configuration in force has the class.
     used: bool,
 }
 
 impl ClassNames {
-    /// Gives the classes of a new configuration, at most [`MOST_CLASSES`], their ledgers. A class that
-    /// was there before keeps its own; one that is gone keeps it until another needs it. `counted` is
-    /// what was counted so far.
+    /// Assigns ledgers to the classes of a new configuration, at most [`MOST_CLASSES`]. A class that existed
+    /// before keeps its ledger; one that is gone keeps it until another class needs it. `counted` has the
+    /// counts so far.
     pub fn assign(&mut self, names: &[&str], counted: &Totals) -> Vec<ClassSlot> {
         for named in &mut self.0 {
             named.used = names.contains(&named.name.as_str());
@@ -43,8 +43,8 @@ impl ClassNames {
         slot
     }
 
-    /// What was counted for each class of the configuration in force, and for those that are gone and
-    /// whose ledger no other has needed.
+    /// The counts of each class of the configuration in force, and of classes that are gone and whose ledger
+    /// no other has needed.
     pub fn rows(&self, counted: &Totals) -> Vec<(String, ClassTotals)> {
         let rows = (0..).zip(&self.0).map(|(at, named)| {
             (named.name.clone(), counted.class(ClassSlot(at)).since(&named.base))

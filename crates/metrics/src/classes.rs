@@ -1,17 +1,17 @@
-//! The ledger of each class of service: what was offered, what became of it, how long it waited.
+//! The ledger of each class of service: how many requests were offered, how they ended, how long they waited.
 //!
-//! Exact at rest: what was offered was answered, cut or refused. While the server runs the difference
-//! is in flight.
+//! The ledger is exact at rest: every offered request was answered, cut or refused. While the server runs,
+//! the difference is in flight.
 
 use crate::cell::bump;
 use crate::histogram::{Bucketed, DurationRow, DurationTotals};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Classes that have a ledger of their own.
+/// The number of classes that can have a ledger.
 pub const MOST_CLASSES: usize = 16;
 
-/// Where the ledger of a class is kept.
+/// The index of a class's ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClassSlot(pub u8);
 
@@ -21,20 +21,20 @@ impl ClassSlot {
     }
 }
 
-/// Where something is refused.
+/// The point at which a connection or request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefusedAt {
     /// When a connection is accepted.
     Accept,
-    /// When the head of a request is there.
+    /// When the head of a request has arrived.
     Request,
 }
 
 impl RefusedAt {
-    /// All, in order.
+    /// All points, in order.
     pub const ALL: [RefusedAt; 2] = [RefusedAt::Accept, RefusedAt::Request];
 
-    /// As a label.
+    /// The point's label.
     pub fn as_str(self) -> &'static str {
         match self {
             RefusedAt::Accept => "accept",
@@ -43,31 +43,31 @@ impl RefusedAt {
     }
 }
 
-/// Why something is refused.
+/// The reason for which a connection or request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefusalReason {
-    /// A rule says so, whatever the load.
+    /// The action of a rule, whatever the load.
     Action,
-    /// Too many connections in a time.
+    /// The rate of connections is over a limit.
     Connections,
-    /// Too many requests in a time.
+    /// The rate of requests is over a limit.
     Requests,
-    /// Too many at once.
+    /// The number of requests at once is over a limit.
     InFlight,
-    /// The wait for its turn would be too long, or too many wait.
+    /// The wait for its turn would be too long, or too many requests wait.
     Queue,
-    /// Its client was just refused.
+    /// The client is ignored after a refusal.
     Ignored,
-    /// The agent keeps the class to what the machine can serve.
+    /// The agent limits the class to what the machine can serve.
     Agent,
-    /// It has waited too long for a worker, or for one to be done with it; or too many waited.
+    /// The request has waited too long for a worker or for its job, or too many waited.
     Expired,
-    /// An operator has banned its client.
+    /// An operator has banned the client.
     Banned,
 }
 
 impl RefusalReason {
-    /// All, in order.
+    /// All reasons, in order.
     pub const ALL: [RefusalReason; 9] = [
         RefusalReason::Action,
         RefusalReason::Connections,
@@ -80,7 +80,7 @@ impl RefusalReason {
         RefusalReason::Banned,
     ];
 
-    /// Whether it can be the reason at this place.
+    /// Whether this can be the reason at this point.
     pub fn is_at(self, place: RefusedAt) -> bool {
         match self {
             RefusalReason::Action | RefusalReason::Agent | RefusalReason::Banned => true,
@@ -92,7 +92,7 @@ impl RefusalReason {
         }
     }
 
-    /// As a label.
+    /// The reason's label.
     pub fn as_str(self) -> &'static str {
         match self {
             RefusalReason::Action => "action",
@@ -108,19 +108,19 @@ impl RefusalReason {
     }
 }
 
-/// What a client was told in the place of an application that has not answered.
+/// The error that a client got because an application did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unanswered {
-    /// 502: it could not be reached, has closed the connection, or cannot be understood.
+    /// 502: the application could not be reached, closed the connection, or sent an invalid answer.
     Failed,
-    /// 503: it had no room, or is out of service.
+    /// 503: the application had no room, or is out of service.
     Unavailable,
-    /// 504: it was late.
+    /// 504: the application was late.
     Late,
 }
 
 impl Unanswered {
-    /// All, in order.
+    /// All errors, in order.
     pub const ALL: [Unanswered; 3] =
         [Unanswered::Failed, Unanswered::Unavailable, Unanswered::Late];
 
@@ -134,7 +134,7 @@ impl Unanswered {
     }
 }
 
-/// Upper bounds of the delay histogram's buckets, in microseconds; one more is for all beyond.
+/// Upper bounds of the delay histogram's buckets, in microseconds; one more bucket is for longer delays.
 pub const DELAY_BOUNDS_US: [u64; 13] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000,
     5_000_000,
@@ -142,63 +142,64 @@ pub const DELAY_BOUNDS_US: [u64; 13] = [
 
 const DELAYS: usize = DELAY_BOUNDS_US.len() + 1;
 
-/// What was counted for one class.
+/// The counts of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassTotals {
-    /// Connections that came, whatever became of them.
+    /// Connections that arrived, however they ended.
     pub connections: u64,
-    /// Requests that came.
+    /// Requests that arrived.
     pub offered: u64,
-    /// Those whose answer was sent.
+    /// Requests whose answer was sent.
     pub answered: u64,
-    /// Those whose connection ended before.
+    /// Requests whose connection ended before.
     pub cut: u64,
-    /// What was refused, by place and reason.
+    /// Refused connections and requests, by point and reason.
     pub refused: [[u64; RefusalReason::ALL.len()]; RefusedAt::ALL.len()],
-    /// Requests that an application was to answer and has not, by what their clients were told. They are
-    /// among those answered, or refused where the class had to give way.
+    /// Requests that an application did not answer, by the error their clients got. They are included in the
+    /// answered ones, or in the refused ones where the class had to give way.
     pub unanswered: [u64; Unanswered::ALL.len()],
     /// Waits for a worker: of requests for their loop, and of their jobs for a helper thread.
     pub delays: [u64; DELAYS],
-    /// Nanoseconds waited in all.
+    /// The sum of the waits, in nanoseconds.
     pub delay_ns: u64,
-    /// Nanoseconds of workers, of loops and of helper threads, with requests that were not refused.
+    /// The time that workers, both loops and helper threads, spent on requests that were not refused, in
+    /// nanoseconds.
     pub worked_ns: u64,
     /// Bytes of bodies that were sent.
     pub body_bytes: u64,
-    /// How long requests took, where that is counted.
+    /// The durations of requests, where they are counted.
     pub durations: DurationTotals,
 }
 
-/// What the agent limits a class to, as of now.
+/// The agent's present limits on a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassLimits {
-    /// Jobs that compute, admitted and not done.
+    /// Jobs that are admitted and not done, of those that compute.
     pub unfinished_jobs: u64,
-    /// How many of those there may be; `None` for no limit.
+    /// The largest number of such jobs; `None` for no limit.
     pub window_jobs: Option<u64>,
-    /// Connections that may begin per second; `None` for no limit.
+    /// The number of connections that may begin per second; `None` for no limit.
     pub connections_per_s: Option<u64>,
 }
 
 impl ClassTotals {
-    /// Requests and connections refused at this place.
+    /// Requests and connections refused at this point.
     pub fn refused_at(&self, place: RefusedAt) -> u64 {
         self.refused[place as usize].iter().sum()
     }
 
-    /// Requests neither answered nor cut nor refused so far.
+    /// Requests that are neither answered nor cut nor refused so far.
     pub fn in_flight(&self) -> u64 {
         let ended = self.answered + self.cut + self.refused_at(RefusedAt::Request);
         self.offered.saturating_sub(ended)
     }
 
-    /// How often something waited.
+    /// The number of waits.
     pub fn waits(&self) -> u64 {
         self.delays.iter().sum()
     }
 
-    /// What was counted since `base`.
+    /// The counts since `base`.
     pub(crate) fn since(&self, base: &ClassTotals) -> ClassTotals {
         let less = |sum: u64, base: u64| sum.wrapping_sub(base);
         let mut news = ClassTotals {
@@ -223,7 +224,7 @@ impl ClassTotals {
     }
 }
 
-/// The ledger of one class and one writer.
+/// The ledger of one class, kept by one writer.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct ClassRow {
@@ -232,26 +233,26 @@ pub(crate) struct ClassRow {
     answered: AtomicU64,
     cut: AtomicU64,
     refused: [[AtomicU64; RefusalReason::ALL.len()]; RefusedAt::ALL.len()],
-    /// Requests that were refused, for whatever reason: a turn looks at that twice.
+    /// Refused requests, for any reason; kept apart because each turn reads the sum twice.
     refused_requests: AtomicU64,
     unanswered: [AtomicU64; Unanswered::ALL.len()],
     delays: [AtomicU64; DELAYS],
     delay_ns: AtomicU64,
     worked_ns: AtomicU64,
     body_bytes: AtomicU64,
-    /// Made when the first is counted.
+    /// The durations, allocated when the first is counted.
     durations: OnceLock<Box<DurationRow>>,
 }
 
 impl ClassRow {
-    /// Requests answered and requests refused.
+    /// The numbers of answered and of refused requests.
     #[inline]
     fn ends(&self) -> (u64, u64) {
         (self.answered.load(Relaxed), self.refused_requests.load(Relaxed))
     }
 }
 
-/// The rows of one writer; made when the first is written to.
+/// The rows of one writer, allocated when the first is written to.
 #[derive(Debug, Default)]
 pub(crate) struct ClassRows(OnceLock<Box<[ClassRow; MOST_CLASSES]>>);
 
@@ -265,7 +266,7 @@ impl ClassRows {
         let Some(rows) = self.0.get() else { return };
         let add = |sum: &mut u64, cell: &AtomicU64| *sum += cell.load(Relaxed);
         for (row, total) in rows.iter().zip(totals) {
-            // the ends before the beginnings: none is in flight that never came
+            // the ends before the beginnings, so that no request has an end without a beginning
             add(&mut total.answered, &row.answered);
             add(&mut total.cut, &row.cut);
             for (sums, cells) in total.refused.iter_mut().zip(&row.refused) {
@@ -285,25 +286,26 @@ impl ClassRows {
     }
 }
 
-/// One entry in the ledger of a class.
+/// An event that a class's ledger counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassEvent {
     /// A connection was accepted.
     Connection,
-    /// A request came.
+    /// A request arrived.
     Offered,
     /// An admitted request's answer was sent.
     Answered,
-    /// An admitted request's connection ended before.
+    /// The connection of an admitted request ended before its answer was sent.
     Cut,
     /// A connection or request was refused.
     Refused(RefusedAt, RefusalReason),
-    /// An application has not answered, and the client was told this. The request ends as well.
+    /// An application did not answer, and the client got this error. The end of the request is counted as
+    /// well.
     Unanswered(Unanswered),
 }
 
 impl ClassRows {
-    /// Makes an entry in the ledger of a class.
+    /// Counts an event in the ledger of a class.
     #[inline]
     pub(crate) fn enter(&self, slot: ClassSlot, event: ClassEvent) {
         let row = self.row(slot);
@@ -322,7 +324,7 @@ impl ClassRows {
         }
     }
 
-    /// A request, or a job of one, has waited for its worker.
+    /// Records how long a request, or a job of one, has waited for its worker.
     #[inline]
     pub(crate) fn waited(&self, slot: ClassSlot, ns: u64) {
         let row = self.row(slot);
@@ -331,7 +333,7 @@ impl ClassRows {
         bump(&row.delay_ns, ns);
     }
 
-    /// So much of the body of an answer was sent, and it has taken so long.
+    /// Records that a part of an answer's body was sent and, with its last byte, how long the request took.
     #[inline]
     pub(crate) fn sent(&self, slot: ClassSlot, bytes: u64, duration: Option<Bucketed>) {
         let row = self.row(slot);
@@ -341,21 +343,21 @@ impl ClassRows {
         }
     }
 
-    /// A worker was busy for a class.
+    /// Records that a worker was busy for a class.
     #[inline]
     pub(crate) fn worked(&self, slot: ClassSlot, ns: u64) {
         bump(&self.row(slot).worked_ns, ns);
     }
 
-    /// A worker turns to a request of a class, which it may refuse.
+    /// Begins a worker's turn at a request of a class, which it may refuse.
     #[inline]
     pub(crate) fn begin_turn(&self, slot: ClassSlot) -> ClassTurn {
         let (answered, refused) = self.row(slot).ends();
         ClassTurn { slot, answered, refused }
     }
 
-    /// That has taken so long. It was worker time of the class, unless all that came of it is a
-    /// refusal: a class is not served by being refused.
+    /// Ends a turn that has taken `ns`. The time counts as worker time of the class, unless the turn only
+    /// refused requests: a refusal is no service to the class.
     #[inline]
     pub(crate) fn end_turn(&self, turn: ClassTurn, ns: u64) {
         let (answered, refused) = self.row(turn.slot).ends();
@@ -365,7 +367,7 @@ impl ClassRows {
     }
 }
 
-/// A worker's turn at a request, and what had become of those of its class before.
+/// A worker's turn at a request, with the numbers of answered and refused requests of its class before.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "worker time that is not reported counts for nothing"]
 pub struct ClassTurn {
@@ -388,7 +390,7 @@ mod tests {
         one.enter(gold, ClassEvent::Refused(RefusedAt::Request, RefusalReason::Agent));
         one.enter(gold, ClassEvent::Refused(RefusedAt::Accept, RefusalReason::Ignored));
         two.enter(gold, ClassEvent::Answered);
-        // told beside what has become of it
+        // counted in addition to the end of the request
         two.enter(gold, ClassEvent::Unanswered(Unanswered::Late));
         two.waited(gold, 100_000);
         two.waited(gold, 100_001);
@@ -416,9 +418,9 @@ mod tests {
         };
         turn(&[refused], 1);
         turn(&[ClassEvent::Answered], 10);
-        // its job is done elsewhere
+        // the request's job is done by another thread
         turn(&[], 100);
-        // a pipeline of them
+        // several pipelined requests
         turn(&[ClassEvent::Answered, refused, refused], 1_000);
         assert_eq!(Totals::of([&local]).class(gold).worked_ns, 1_110);
     }

@@ -1,34 +1,34 @@
-//! What the machine's firewall does for the server.
+//! The figures of the machine's firewall.
 
 use crate::text::{announce, escape, line};
 use std::fmt::Write;
 
-/// How the server's table of nftables is.
+/// The state of the server's nftables table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirewallFigures {
-    /// Its name.
+    /// The name of the table.
     pub table: String,
-    /// Whether it is in force.
+    /// Whether the table is in force.
     pub is_in_force: bool,
-    /// Clients in it now, and how many there may be.
+    /// The number of clients in the table now.
     pub clients: u64,
-    /// See above.
+    /// The largest number of clients that there may be.
     pub most: u64,
-    /// Ranges of addresses in it that rules drop.
+    /// The number of ranges of addresses in the table that rules drop.
     pub listed: u64,
-    /// How often it was told of a client.
+    /// How often a client was reported to the firewall.
     pub told: u64,
-    /// How often it was not, because there were too many.
+    /// How often a client was not reported, because there were too many.
     pub left_full: u64,
-    /// How often it was not, because more came at once than could be looked at.
+    /// How often a client was not reported, because more came at once than could be processed.
     pub left_busy: u64,
-    /// SYNs that it has dropped because their client is in it.
+    /// SYNs that the firewall dropped because their client is in the table.
     pub dropped_clients: u64,
-    /// SYNs that it has dropped because a rule drops their address.
+    /// SYNs that the firewall dropped because a rule drops their address.
     pub dropped_listed: u64,
 }
 
-/// The metrics, and what they say.
+/// The metrics and their help texts.
 pub const OF_FIREWALL: [(&str, &str); 5] = [
     ("forebay_firewall_in_force", "Whether the server's table of nftables is in force, 0 or 1."),
     ("forebay_firewall_clients", "Clients whose SYNs the firewall drops now."),
@@ -45,7 +45,7 @@ pub const OF_FIREWALL: [(&str, &str); 5] = [
     ),
 ];
 
-/// As Prometheus wants it.
+/// Writes the metrics in Prometheus' text format.
 pub(crate) fn metrics(text: &mut String, figures: &FirewallFigures) {
     let [in_force, clients, told, left, dropped] = OF_FIREWALL;
     for ((metric, help), kind, value) in [
@@ -67,7 +67,7 @@ pub(crate) fn metrics(text: &mut String, figures: &FirewallFigures) {
     }
 }
 
-/// As a member of the status.
+/// Writes the member of the JSON status.
 pub(crate) fn json(text: &mut String, figures: &FirewallFigures) {
     let _ = write!(
         text,

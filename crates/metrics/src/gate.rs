@@ -1,70 +1,71 @@
-//! What is counted in the kernel, where rules judge SYNs and first requests.
+//! The counts of the kernel, where rules judge SYNs and first requests.
 
 use crate::text::{announce, escape, line, object};
 use std::fmt::Write;
 
-/// What the gate has counted since the start.
+/// The counts of the gate since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GateFigures {
-    /// How much the kernel does: `address` or `full`.
+    /// The level at which the kernel works: `address` or `full`.
     pub rung: &'static str,
-    /// SYNs are answered in the kernel now, where classes have listening sockets.
+    /// Whether the kernel answers SYNs now, where classes have listening sockets.
     pub answers: bool,
-    /// SYNs that were.
+    /// SYNs that the kernel answered.
     pub answered: u64,
-    /// SYNs that were not, because they are in the place of a connection that has just ended.
+    /// SYNs that the kernel did not answer, because a connection with the same addresses and ports has just
+    /// ended.
     pub time_wait: u64,
-    /// First segments with data of connections whose SYN was answered so, by what became of them.
+    /// First segments with data of connections whose SYN the kernel answered, by outcome.
     pub first: Vec<(&'static str, u64)>,
-    /// Those of which the class could be told, by rank.
+    /// First segments whose class could be determined, by rank.
     pub by_rank: Vec<u64>,
     /// Whether first requests are judged in the kernel.
     pub judges_requests: bool,
-    /// First requests that were judged there, by what became of them.
+    /// First requests that the kernel judged, by outcome.
     pub requests: Vec<(&'static str, u64)>,
-    /// Segments of clients whose first request was answered there with an error, by what became of them.
+    /// Segments of clients whose first request the kernel answered with an error, by outcome.
     pub behind: Vec<(&'static str, u64)>,
     /// First segments with a wrong checksum, which were not judged.
     pub damaged: u64,
     /// Segments of such connections that were not passed on, by reason.
     pub held: Vec<(&'static str, u64)>,
-    /// Interfaces that it judges SYNs of now.
+    /// Interfaces on which the gate judges SYNs now.
     pub interfaces: u64,
-    /// SYNs for our listeners, by what became of them.
+    /// SYNs for the server's listeners, by outcome.
     pub syns: Vec<(&'static str, u64)>,
-    /// Handshakes that were completed and that a limit is for, by what became of them.
+    /// Completed handshakes to which a limit applies, by outcome.
     pub handshakes: Vec<(&'static str, u64)>,
-    /// TCP packets that are not taken apart, by reason.
+    /// TCP packets that the gate cannot parse, by reason.
     pub unread: Vec<(&'static str, u64)>,
-    /// By rule.
+    /// The counts of each rule.
     pub rules: Vec<GateRule>,
-    /// By class: what the agent's limit on connections has come to in the kernel.
+    /// The effects of the agent's limit on connections in the kernel, by class.
     pub classes: Vec<GateClass>,
 }
 
-/// What the gate has counted for a class.
+/// The gate's counts of a class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GateClass {
-    /// Its name.
+    /// The name of the class.
     pub name: String,
-    /// First requests that were within the agent's limit, while there was one.
+    /// First requests within the agent's limit, while there was one.
     pub admitted: u64,
-    /// Those that were not: they were not passed on.
+    /// First requests over the limit, which were not passed on.
     pub dropped: u64,
 }
 
-/// What the gate has counted for a rule.
+/// The gate's counts of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GateRule {
-    /// Its name.
+    /// The name of the rule.
     pub name: String,
-    /// SYNs within its limit on connections, and first requests within that on requests.
+    /// SYNs within the rule's limit on connections, and first requests within its limit on requests.
     pub admitted: u64,
-    /// SYNs, handshakes and first requests refused by silence.
+    /// SYNs, handshakes and first requests that were dropped silently.
     pub dropped: u64,
-    /// Those refused by a reset.
+    /// SYNs, handshakes and first requests that were refused with a reset.
     pub reset: u64,
-    /// First requests refused with an error.
+    /// First requests that were refused with an error.
     pub answered: u64,
 }
 
@@ -79,7 +80,7 @@ impl GateRule {
     }
 }
 
-/// The metrics, and what they say.
+/// The metrics and their help texts.
 pub const OF_GATE: [(&str, &str); 16] = [
     ("forebay_gate_rung", "How much of the policy the kernel enforces: address or full."),
     (
@@ -141,7 +142,7 @@ pub const OF_GATE: [(&str, &str); 16] = [
     ),
 ];
 
-/// As Prometheus wants it.
+/// Writes the metrics in Prometheus' text format.
 pub(crate) fn metrics(text: &mut String, figures: &GateFigures) {
     let [
         rung,
@@ -207,7 +208,7 @@ pub(crate) fn metrics(text: &mut String, figures: &GateFigures) {
     }
 }
 
-/// As a member of the status.
+/// Writes the member of the JSON status.
 pub(crate) fn json(text: &mut String, figures: &GateFigures) {
     let counts = |counts: &[(&'static str, u64)]| object(counts.iter().copied());
     let rule = |rule: &GateRule| format!("\"{}\":{}", escape(&rule.name), counts(&rule.outcomes()));

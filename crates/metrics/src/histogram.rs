@@ -1,15 +1,15 @@
-//! How long things took: buckets with the same bounds wherever durations are counted.
+//! Histograms of durations, with the same bounds wherever durations are counted.
 
 use crate::cell::bump;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Upper bounds of the buckets, in µs; one more bucket is for all beyond.
+/// Upper bounds of the buckets, in µs; one more bucket is for longer durations.
 pub const DURATION_BOUNDS_US: [u64; 16] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 5_000_000, 10_000_000,
 ];
 
-/// The same in nanoseconds.
+/// The same bounds in nanoseconds.
 const BOUNDS_NS: [u64; DURATION_BOUNDS_US.len()] = {
     let mut bounds = DURATION_BOUNDS_US;
     let mut at = 0;
@@ -22,7 +22,7 @@ const BOUNDS_NS: [u64; DURATION_BOUNDS_US.len()] = {
 
 const BUCKETS: usize = DURATION_BOUNDS_US.len() + 1;
 
-/// A duration and its bucket, which is looked for once for all rows that count it.
+/// A duration and its bucket, which is found once for all rows that count it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucketed {
     ns: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Bucketed {
 impl Bucketed {
     #[inline]
     pub(crate) fn of(ns: u64) -> Bucketed {
-        // most are in the first: hits of the cache
+        // most durations are in the first bucket: hits of the cache
         let at = match ns <= BOUNDS_NS[0] {
             true => 0,
             false => BOUNDS_NS.partition_point(|bound_ns| *bound_ns < ns),
@@ -41,7 +41,7 @@ impl Bucketed {
     }
 }
 
-/// Durations, as one writer counts them.
+/// The durations counted by one writer.
 #[derive(Debug)]
 pub(crate) struct DurationRow {
     buckets: [AtomicU64; BUCKETS],
@@ -70,18 +70,18 @@ impl DurationRow {
     }
 }
 
-/// Durations that several threads count.
+/// Durations counted by several threads.
 #[derive(Debug, Default)]
 pub struct SharedDurations(DurationRow);
 
 impl SharedDurations {
-    /// Something has taken so long.
+    /// Counts a duration.
     pub fn took(&self, ns: u64) {
         self.0.buckets[Bucketed::of(ns).at].fetch_add(1, Relaxed);
         self.0.sum_ns.fetch_add(ns, Relaxed);
     }
 
-    /// What was counted so far.
+    /// The durations counted so far.
     pub fn totals(&self) -> DurationTotals {
         let mut totals = DurationTotals::default();
         self.0.add_to(&mut totals);
@@ -89,23 +89,23 @@ impl SharedDurations {
     }
 }
 
-/// How many durations there were, by how long they were.
+/// The number of durations in each bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DurationTotals {
-    /// How many were at most as long as each bound, and longer than the one before; the last were longer
-    /// than all bounds.
+    /// The number of durations up to each bound and above the one before; the last number is for those above
+    /// all bounds.
     pub buckets: [u64; BUCKETS],
-    /// All of them together, in nanoseconds.
+    /// The sum of the durations, in nanoseconds.
     pub sum_ns: u64,
 }
 
 impl DurationTotals {
-    /// How many there were.
+    /// The number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// What was counted since `base`.
+    /// The durations counted since `base`.
     #[must_use]
     pub fn since(&self, base: &DurationTotals) -> DurationTotals {
         let mut news = *self;
@@ -116,7 +116,7 @@ impl DurationTotals {
         news
     }
 
-    /// Adds others.
+    /// Adds other durations.
     pub fn add(&mut self, other: &DurationTotals) {
         for (sum, count) in self.buckets.iter_mut().zip(other.buckets) {
             *sum += count;
@@ -124,8 +124,8 @@ impl DurationTotals {
         self.sum_ns += other.sum_ns;
     }
 
-    /// The bound, in µs, below which this share of them was: 0.99 for the 99th percentile. `None` if there
-    /// were none. What is beyond all bounds counts as the last one.
+    /// The bound, in µs, below which this share of the durations lies: 0.99 for the 99th percentile. `None`
+    /// if there are none. Durations above all bounds count as the last bound.
     pub fn quantile_us(&self, share: f64) -> Option<u64> {
         let all = self.count();
         let wanted = (all as f64 * share).ceil().max(1.0) as u64;

@@ -1,9 +1,8 @@
-//! The schema of everything Forebay counts or times, and how it is rendered.
+//! The schema of everything that Forebay counts or times, and its rendering.
 //!
-//! A loop, thread or fiber scheduler that serves requests owns one [`Local`] and is its only
-//! writer; readers add up all of them when they are asked for. So counting costs a plain addition, and
-//! a scrape never stops a request. The journey's stages call [`Local::add`] and a [`Stopwatch`];
-//! the admin listener calls [`render`].
+//! A loop, thread or fiber scheduler that serves requests owns one [`Local`] and is its only writer; readers
+//! add up all of them on demand. So counting costs a plain addition, and a scrape never stops a request. The
+//! journey's stages call [`Local::add`] and a [`Stopwatch`]; the admin listener calls [`render`].
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -11,19 +10,19 @@
 //! | [`local`] | the counters of one writer, and their sum |
 //! | [`sites`] | counters per site under a bounded number of names |
 //! | [`classes`] | the ledger of each class of service |
-//! | `site_names`, `class_names` | which site and which class has which counters, through reloads |
+//! | `site_names`, `class_names` | the assignment of counters to sites and classes, through reloads |
 //! | [`statuses`] | answers by exact status, durations of requests |
-//! | [`histogram`] | how long things took, in buckets |
-//! | [`upstreams`] | what applications were asked, and how they answered |
-//! | [`firewall`] | what the machine's firewall does for the server |
+//! | [`histogram`] | durations, in buckets |
+//! | [`upstreams`] | requests to applications, and their answers |
+//! | [`firewall`] | the figures of the machine's firewall |
 //! | [`gate`] | what the kernel counts, where rules judge there |
-//! | [`top`] | who asks most, in bounded memory |
+//! | [`top`] | the most frequent clients, paths and others, in bounded memory |
 //! | [`stopwatch`] | time per activity of a sampled request (duke's figure 7) |
-//! | [`render`] | what was counted, as Prometheus text and as JSON |
-//! | `text` | what both are written with |
+//! | [`render`] | all figures as Prometheus text and as JSON |
+//! | `text` | the syntax of both formats |
 //! | `cell` | a number that one thread writes |
 //!
-//! It deliberately has no clock, no thread and no registry of strangers' metrics.
+//! The crate deliberately has no clock, no thread, and no registry for metrics of other programs.
 #![forbid(unsafe_code)]
 
 mod cell;

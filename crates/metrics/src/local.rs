@@ -10,9 +10,9 @@ use crate::sites::{SiteRows, SiteSlot, SiteTotals};
 use crate::statuses::{self, AnswerTotals};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters and activity times of one thread. Only that thread writes; anyone may read.
+/// The counters and activity times of one thread. Only that thread writes; any thread may read.
 ///
-/// Two of them share no cache line, nor a pair of lines, which processors fetch together.
+/// Two of these share neither a cache line nor a pair of lines, which processors fetch together.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Local {
@@ -56,20 +56,20 @@ impl Local {
         bump(&timed.total_ns, elapsed_ns);
     }
 
-    /// Counts an answer of a site, or of none.
+    /// Counts an answer of a site, or one that belongs to no site.
     #[inline]
     pub fn answered(&self, site: SiteSlot, status: u16) {
         bump(self.sites.row(site).responses(status), 1);
         self.answers.answered(status);
     }
 
-    /// Policy has refused a request for a site.
+    /// Counts a request for a site that the policy has refused.
     pub fn refused_of(&self, site: SiteSlot, reason: RefusalReason) {
         self.sites.row(site).refused(reason);
     }
 
-    /// The answer of a site, and of a class, where there are some, was sent: so much of its body. What it took,
-    /// from the head of its request to its last byte, is counted where that is known.
+    /// Records that a part of an answer's body was sent, for its site and, if there is one, its class.
+    /// `took_ns`, where it is known, is the time from the head of the request to the last byte of the answer.
     #[inline]
     pub fn sent(&self, site: SiteSlot, class: Option<ClassSlot>, bytes: u64, took_ns: Option<u64>) {
         let row = self.sites.row(site);
@@ -83,32 +83,32 @@ impl Local {
         }
     }
 
-    /// Makes an entry in the ledger of a class.
+    /// Counts an event in the ledger of a class.
     #[inline]
     pub fn enter(&self, slot: ClassSlot, event: ClassEvent) {
         self.classes.enter(slot, event);
     }
 
-    /// A request, or a job of one, has waited for its worker.
+    /// Records how long a request, or a job of one, has waited for its worker.
     #[inline]
     pub fn waited(&self, slot: ClassSlot, ns: u64) {
         self.classes.waited(slot, ns);
     }
 
-    /// A worker was busy for a class.
+    /// Records that a worker was busy for a class.
     #[inline]
     pub fn worked(&self, slot: ClassSlot, ns: u64) {
         self.classes.worked(slot, ns);
     }
 
-    /// A worker turns to a request of a class, which it may refuse.
+    /// Begins a worker's turn at a request of a class, which it may refuse.
     #[inline]
     pub fn begin_turn(&self, slot: ClassSlot) -> ClassTurn {
         self.classes.begin_turn(slot)
     }
 
-    /// That has taken so long. It was worker time of the class, unless all that came of it is a
-    /// refusal: a class is not served by being refused.
+    /// Ends a turn that has taken `ns`. The time counts as worker time of the class, unless the turn only
+    /// refused requests: a refusal is no service to the class.
     #[inline]
     pub fn end_turn(&self, turn: ClassTurn, ns: u64) {
         self.classes.end_turn(turn, ns);
@@ -125,15 +125,15 @@ impl Local {
 pub struct Totals {
     counters: [u64; Counter::ALL.len()],
     activities: [(u64, u64); Activity::ALL.len()],
-    /// By slot.
+    /// The sums of sites, by slot.
     sites: Vec<SiteTotals>,
-    /// By slot.
+    /// The sums of classes, by slot.
     classes: [ClassTotals; MOST_CLASSES],
     answers: AnswerTotals,
 }
 
 impl Default for Totals {
-    /// Nothing counted.
+    /// Sums of zero.
     fn default() -> Totals {
         Totals {
             counters: [0; Counter::ALL.len()],
@@ -146,7 +146,7 @@ impl Default for Totals {
 }
 
 impl Totals {
-    /// Adds up what all writers counted so far.
+    /// Adds up the counts of all writers so far.
     pub fn of<'l>(locals: impl IntoIterator<Item = &'l Local>) -> Totals {
         let mut totals = Totals::default();
         for local in locals {
@@ -161,7 +161,7 @@ impl Totals {
             local.classes.add_to(&mut totals.classes);
             local.answers.add_to(&mut totals.answers);
         }
-        // each request has a site, or the row of those without: it is counted once
+        // each request has a site, or the row of those without, so each is counted once
         let durations = &mut totals.answers.durations;
         totals.sites.iter().for_each(|site| durations.add(&site.durations));
         totals
@@ -172,22 +172,22 @@ impl Totals {
         self.counters[counter as usize]
     }
 
-    /// What was counted for a site.
+    /// The counts of a site.
     pub fn site(&self, slot: SiteSlot) -> SiteTotals {
         self.sites[slot.index()]
     }
 
-    /// Statuses of answers, and durations of requests.
+    /// The statuses of answers, and the durations of requests.
     pub fn answers(&self) -> &AnswerTotals {
         &self.answers
     }
 
-    /// What was counted for a class.
+    /// The counts of a class.
     pub fn class(&self, slot: ClassSlot) -> &ClassTotals {
         &self.classes[usize::from(slot.0).min(MOST_CLASSES - 1)]
     }
 
-    /// Number of samples and their nanoseconds in all.
+    /// The number of samples, and the sum of their times in nanoseconds.
     pub fn activity(&self, activity: Activity) -> (u64, u64) {
         self.activities[activity as usize]
     }

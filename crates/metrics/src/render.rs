@@ -1,5 +1,5 @@
-//! What was counted, as Prometheus text and as JSON. Both follow the schema: a new counter, gauge
-//! or activity appears in both by itself.
+//! All figures as Prometheus text and as JSON. Both follow the schema: a new counter, gauge or activity
+//! appears in both by itself.
 
 mod json;
 mod prometheus;
@@ -9,57 +9,58 @@ use crate::{Counter, FirewallFigures, GateFigures, Gauge, SiteTotals, Totals, Up
 pub use json::json;
 pub use prometheus::prometheus;
 
-/// What a server counted, at one moment.
+/// The figures of a server at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// The sum over all loops and helpers.
     pub totals: Totals,
-    /// What rises and falls.
+    /// The gauges, which rise and fall.
     pub gauges: Vec<(Gauge, u64)>,
     /// Facts about the server.
     pub info: Info,
-    /// What was counted for each site; see [`SiteNames::rows`](crate::SiteNames::rows).
+    /// The counts of each site; see [`SiteNames::rows`](crate::SiteNames::rows).
     pub sites: Vec<(String, SiteTotals)>,
     /// The ledger of each class, where there is a policy; see
     /// [`ClassNames::rows`](crate::ClassNames::rows).
     pub classes: Vec<(String, ClassTotals)>,
-    /// What the agent limits each class to, where it is asked.
+    /// The agent's limits on each class, where there is an agent.
     pub limits: Vec<(String, ClassLimits)>,
     /// Requests that wait for applications, by class.
     pub waiting: Vec<(String, u64)>,
     /// The upstreams of applications.
     pub upstreams: Vec<UpstreamRow>,
-    /// What was counted for each rule that has metrics of its own.
+    /// The counts of each rule that has metrics of its own.
     pub rules: Vec<(String, RuleTotals)>,
-    /// What the kernel has counted, where rules judge there.
+    /// The counts of the kernel, where rules judge there.
     pub gate: Option<GateFigures>,
-    /// What the firewall does, where it is told of clients.
+    /// The figures of the firewall, where clients are reported to it.
     pub firewall: Option<FirewallFigures>,
     /// Lines dropped, for each access log.
     pub logs: Vec<(String, u64)>,
     /// The certificates of sites.
     pub certificates: Vec<Certificate>,
-    /// Settings that an operator has changed since the file was read, and whether they hold through reloads.
+    /// Settings that an operator has changed since the file was read, and whether the changes outlast a
+    /// reload.
     pub overrides: Vec<(String, bool)>,
 }
 
-/// What has come of a rule.
+/// The counts of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RuleTotals {
-    /// Connections and requests that it has decided something about.
+    /// Connections and requests about which the rule has decided something.
     pub matched: u64,
-    /// Those that it has refused.
+    /// Connections and requests that the rule has refused.
     pub refused: u64,
-    /// What its rate of requests has been moved to, per second; `None` if it cannot be moved.
+    /// The rate of requests to which the rule has been moved, per second; `None` if it cannot be moved.
     pub rate_per_s: Option<f64>,
 }
 
 /// A certificate of a site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Certificate {
-    /// The site.
+    /// The site that has the certificate.
     pub site: String,
-    /// What tells it from others of that site: its file.
+    /// The file, which distinguishes it from other certificates of the site.
     pub name: String,
     /// When it expires, in seconds since 1970.
     pub expiry_s: i64,
@@ -72,21 +73,21 @@ pub struct Info {
     pub version: String,
     /// The commit it was built from.
     pub revision: String,
-    /// Its engine, or those of its listeners.
+    /// The engine, or the engines of its listeners.
     pub engine: String,
-    /// How many workers that has.
+    /// The number of workers of each engine.
     pub workers: String,
 }
 
 impl Info {
-    /// Names and values.
+    /// The names and values of the facts.
     fn facts(&self) -> [(&'static str, &str); 4] {
         let Info { version, revision, engine, workers } = self;
         [("version", version), ("revision", revision), ("engine", engine), ("workers", workers)]
     }
 }
 
-/// One value of a metric, with the labels that tell it from the metric's other values.
+/// One value of a metric, with the labels that distinguish it.
 struct MetricSample {
     metric: &'static str,
     labels: &'static str,
@@ -94,7 +95,7 @@ struct MetricSample {
     value: u64,
 }
 
-/// Counters, then the given gauges, in the order of the schema: those of one metric together.
+/// The counters, then the given gauges, in the order of the schema, with the values of one metric together.
 fn samples(snapshot: &Snapshot) -> Vec<MetricSample> {
     let counters = Counter::ALL.iter().map(|counter| MetricSample {
         metric: counter.metric(),
@@ -115,7 +116,7 @@ fn status_name(status: u16) -> String {
     if status == 0 { "other".to_owned() } else { status.to_string() }
 }
 
-/// How often each class was refused where and why, as far as that can be.
+/// How often a class was refused, for each possible point and reason.
 fn refusals(totals: &ClassTotals) -> impl Iterator<Item = (RefusedAt, RefusalReason, u64)> {
     let refused = totals.refused;
     RefusedAt::ALL.into_iter().flat_map(move |place| {
@@ -134,7 +135,7 @@ mod tests {
         ClassEvent, ClassNames, Local, SiteNames, SiteSlot, UpstreamCounts, UpstreamState,
     };
 
-    /// `\`, `"`, a line end and a tab in each place where a text from outside may stand.
+    /// A text with `\`, `"`, a line end and a tab, for each place where text from outside may stand.
     const ODD: &str = "o\"d\\d\n\t";
 
     fn upstream(name: &str) -> UpstreamRow {
@@ -265,7 +266,8 @@ mod tests {
         }
     }
 
-    /// `UPDATE_GOLDEN=1` writes what came out; read the difference before it is committed.
+    /// Compares with the file `name`. `UPDATE_GOLDEN=1` writes the file instead; read the difference before
+    /// you commit it.
     fn assert_golden(name: &str, text: &str) {
         let path = format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -300,7 +302,7 @@ mod tests {
         }
     }
 
-    /// What the dashboard and the alert rules ask for is there under that name.
+    /// The dashboard and the alert rules use only names of metrics that exist.
     #[test]
     fn the_packaged_queries_name_metrics_that_there_are() {
         let text = prometheus(&counted());

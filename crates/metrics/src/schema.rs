@@ -1,7 +1,8 @@
-//! Names, units, help texts and kinds of everything measured. The one place a new figure is added.
+//! The names, units, help texts and kinds of all figures. A new figure is added here and nowhere
+//! else.
 
-/// Describes one enum whose variants are metrics: the enum, its number of variants, and the text
-/// that goes with each.
+/// Defines an enum whose variants are metrics: its name, its number of variants, and the texts of
+/// each.
 macro_rules! schema {
     ($(#[$doc:meta])* $name:ident { $($variant:ident = $metric:literal $labels:literal, $help:literal;)* }) => {
         $(#[$doc])*
@@ -10,20 +11,20 @@ macro_rules! schema {
         pub enum $name { $(#[doc = $help] $variant),* }
 
         impl $name {
-            /// All of them, in the order of the schema.
+            /// All variants, in the order of the schema.
             pub const ALL: &'static [$name] = &[$($name::$variant),*];
-            /// The metric's name, its unit as the last word.
+            /// The metric's name, with its unit as the last word.
             pub fn metric(self) -> &'static str { match self { $($name::$variant => $metric),* } }
             /// The metric's labels in Prometheus form, without braces.
             pub fn labels(self) -> &'static str { match self { $($name::$variant => $labels),* } }
-            /// One sentence for people.
+            /// A sentence for the operator.
             pub fn help(self) -> &'static str { match self { $($name::$variant => $help),* } }
         }
     };
 }
 
 schema! {
-    /// What only grows.
+    /// Figures that only grow.
     Counter {
         Status1xx = "forebay_responses_total" "class=\"1xx\"", "Responses by status class.";
         Status2xx = "forebay_responses_total" "class=\"2xx\"", "Responses by status class.";
@@ -122,7 +123,7 @@ schema! {
 }
 
 schema! {
-    /// What rises and falls; asked for when it is scraped.
+    /// Figures that rise and fall; they are read at each scrape.
     Gauge {
         Connections = "forebay_connections" "", "Connections open now.";
         CacheBytes = "forebay_cache_bytes" "", "Bytes held by the data cache.";
@@ -259,7 +260,7 @@ schema! {
 }
 
 schema! {
-    /// What a request's time goes into (duke's figure 7).
+    /// The activities that take a request's time (duke's figure 7).
     Activity {
         Accept = "forebay_activity_seconds" "activity=\"accept\"", "Sampled time per activity.";
         Thread = "forebay_activity_seconds" "activity=\"thread\"", "Sampled time per activity.";
@@ -278,7 +279,7 @@ schema! {
 }
 
 impl Counter {
-    /// The counter of a status's class.
+    /// The counter for a status's class.
     #[inline]
     pub fn of_status(status: u16) -> Counter {
         match status / 100 {

@@ -1,29 +1,29 @@
-//! Which site has which slot, through reloads.
+//! The assignment of slots to sites, through reloads.
 
 use crate::local::Totals;
 use crate::sites::{FIRST_NAMED, MOST_SITES, SiteSlot, SiteTotals};
 
-/// What the slots without a name of their own are called.
+/// The names of the slots that belong to no single site.
 const UNNAMED: [(SiteSlot, &str); FIRST_NAMED] =
     [(SiteSlot::NONE, "-"), (SiteSlot::OTHER, "other")];
 
-/// Which site has which slot.
+/// The assignment of slots to sites, by name.
 #[derive(Clone, Debug, Default)]
 pub struct SiteNames(Vec<NamedSite>);
 
 #[derive(Clone, Debug)]
 struct NamedSite {
     name: String,
-    /// What had been counted in this slot when it got this name.
+    /// The counts of this slot when it got this name.
     base: SiteTotals,
-    /// The configuration in force has it.
+    /// Whether the configuration in force has the site.
     used: bool,
 }
 
 impl SiteNames {
-    /// Gives the sites of a new configuration their slots, in the order of `names`. A site that was
-    /// there before keeps its slot; one that is gone keeps it until another needs it. `counted` is
-    /// what was counted so far.
+    /// Assigns slots to the sites of a new configuration, in the order of `names`. A site that
+    /// existed before keeps its slot; one that is gone keeps it until another site needs it.
+    /// `counted` has the counts so far.
     pub fn assign(&mut self, names: &[&str], counted: &Totals) -> Vec<SiteSlot> {
         for named in &mut self.0 {
             named.used = names.contains(&named.name.as_str());
@@ -32,7 +32,7 @@ impl SiteNames {
     }
 
     fn slot(&mut self, name: &str, counted: &Totals) -> SiteSlot {
-        // a site of that name has its counters with the others of that name
+        // a site whose name is that of such a slot is counted there, too
         if let Some((slot, _)) = UNNAMED.iter().find(|(_, unnamed)| *unnamed == name) {
             return *slot;
         }
@@ -56,7 +56,7 @@ impl SiteNames {
         slot
     }
 
-    /// What was counted for each site that has a slot, and for the rest.
+    /// The counts of each site that has a slot, and of the rest.
     pub fn rows(&self, counted: &Totals) -> Vec<(String, SiteTotals)> {
         let unnamed = UNNAMED.map(|(slot, name)| (name.to_owned(), counted.site(slot)));
         let named = self.0.iter().enumerate().map(|(at, named)| {

@@ -1,9 +1,10 @@
 //! Counters per site, under a bounded number of names.
 //!
-//! A site's name gets a [`SiteSlot`] when a configuration comes into force, and keeps it as long as a
-//! configuration names it, so its counters go on through reloads. At most [`MOST_SITES`] names have
-//! slots of their own; the answers of all other sites are counted together. So neither a scrape nor
-//! a loop's counters grow with what is configured, and nothing a client sends becomes a label.
+//! A site's name gets a [`SiteSlot`] when a configuration comes into force, and keeps it as long as
+//! a configuration has the site, so its counters continue through reloads. At most [`MOST_SITES`]
+//! names have slots of their own; the answers of all other sites are counted together. So neither a
+//! scrape nor a loop's counters grow with the configuration, and no text from a client becomes a
+//! label.
 
 use crate::cell::bump;
 use crate::classes::RefusalReason;
@@ -11,10 +12,10 @@ use crate::histogram::{Bucketed, DurationRow, DurationTotals};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Names that have counters of their own.
+/// The largest number of names that have counters of their own.
 pub const MOST_SITES: usize = 100;
 
-/// Where the counters of a site are kept.
+/// The index of a site's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SiteSlot(u8);
 
@@ -22,9 +23,10 @@ pub struct SiteSlot(u8);
 pub(crate) const FIRST_NAMED: usize = 2;
 
 impl SiteSlot {
-    /// Of requests that belong to no site: malformed ones, and those for unknown hosts. Called `-`.
+    /// The slot for requests that belong to no site: malformed ones, and those for unknown hosts.
+    /// Its name is `-`.
     pub const NONE: SiteSlot = SiteSlot(0);
-    /// Of all sites that have no slot of their own. Called `other`.
+    /// The slot for all sites without one of their own. Its name is `other`.
     pub const OTHER: SiteSlot = SiteSlot(1);
 
     pub(crate) const COUNT: usize = FIRST_NAMED + MOST_SITES;
@@ -39,21 +41,21 @@ impl SiteSlot {
     }
 }
 
-/// What was counted for one site.
+/// The counts of one site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SiteTotals {
     /// Answers by status class, from 1xx to 5xx.
     pub responses: [u64; 5],
     /// Bytes of bodies that were sent.
     pub body_bytes: u64,
-    /// Requests that policy has refused, by reason.
+    /// Requests that the policy has refused, by reason.
     pub refused: [u64; RefusalReason::ALL.len()],
-    /// How long requests took, where that is counted.
+    /// The durations of requests, where they are counted.
     pub durations: DurationTotals,
 }
 
 impl SiteTotals {
-    /// What was counted since `base`.
+    /// The counts since `base`.
     pub(crate) fn since(&self, base: &SiteTotals) -> SiteTotals {
         let mut news = *self;
         for (new, old) in news.responses.iter_mut().zip(base.responses) {
@@ -68,7 +70,7 @@ impl SiteTotals {
     }
 }
 
-/// The counters of one site and one writer: one cache line.
+/// The counters of one site, kept by one writer, in one cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct SiteRow {
@@ -77,7 +79,7 @@ pub(crate) struct SiteRow {
     rare: OnceLock<Box<RareSiteRow>>,
 }
 
-/// What most requests do not count; made when the first is counted.
+/// The counters that most requests do not touch, allocated when the first is counted.
 #[derive(Debug, Default)]
 struct RareSiteRow {
     refused: [AtomicU64; RefusalReason::ALL.len()],
@@ -101,8 +103,8 @@ impl SiteRow {
     }
 }
 
-/// Rows are made in groups of so many when the first of them is counted in: most servers have few
-/// sites, and some have a thousand threads.
+/// The number of rows that are allocated together when the first of them is written to: most
+/// servers have few sites, and some have a thousand threads.
 const GROUP: usize = 8;
 
 /// The rows of one writer.

@@ -1,10 +1,10 @@
-//! Answers by their exact status, and how long requests took.
+//! Answers by their exact status, and the durations of requests.
 
 use crate::cell::bump;
 use crate::histogram::DurationTotals;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Statuses that have counters of their own: those that are registered (RFC 9110 §15 and others). All
+/// The statuses that have counters of their own: the registered ones (RFC 9110 §15 and others). All
 /// others are counted together, under 0.
 const STATUSES: [u16; 56] = [
     0, 200, 201, 202, 204, 206, 207, 208, 226, 300, 301, 302, 303, 304, 305, 307, 308, 400, 401,
@@ -14,7 +14,7 @@ const STATUSES: [u16; 56] = [
 
 const COUNT: usize = STATUSES.len();
 
-/// Where each status from 100 on is counted.
+/// The index of the counter for each status from 100 on.
 static PLACES: [u8; 500] = {
     let mut places = [0; 500];
     let mut at = 1;
@@ -25,7 +25,7 @@ static PLACES: [u8; 500] = {
     places
 };
 
-/// What one writer has counted.
+/// The counts of one writer.
 #[derive(Debug)]
 pub(crate) struct StatusRows {
     statuses: [AtomicU64; COUNT],
@@ -55,7 +55,7 @@ impl StatusRows {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerTotals {
     statuses: [u64; COUNT],
-    /// How long requests took: the sum over all sites, and those that belong to none.
+    /// The durations of requests, summed over all sites and the requests that belong to none.
     pub durations: DurationTotals,
 }
 
@@ -66,7 +66,8 @@ impl Default for AnswerTotals {
 }
 
 impl AnswerTotals {
-    /// The statuses that answers had so far, and how many had each; 0 for others.
+    /// The statuses of the answers so far, with the number of answers of each; 0 stands for
+    /// unregistered statuses.
     pub fn statuses(&self) -> impl Iterator<Item = (u16, u64)> {
         let counts = self.statuses.iter().enumerate().filter(|(_, count)| **count > 0);
         let mut counts: Vec<_> = counts.map(|(at, count)| (STATUSES[at], *count)).collect();

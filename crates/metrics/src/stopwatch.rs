@@ -1,17 +1,17 @@
-//! Time per activity of sampled requests.
+//! The time per activity of sampled requests.
 
 use crate::Activity;
 
 /// Divides the time of one turn among activities: each lap ends the current one.
 ///
-/// The engine brings the clock. On most turns it passes [`Off`], so that a request that is not
+/// The engine provides the clock. On most turns it passes [`Off`], so that a request that is not
 /// sampled never reads a clock.
 pub trait Stopwatch {
-    /// The time since the start or the last lap went into `activity`.
+    /// Assigns the time since the start or the last lap to `activity`.
     fn lap(&mut self, activity: Activity);
 }
 
-/// Measures nothing.
+/// A stopwatch that measures nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Off;
 

@@ -1,4 +1,4 @@
-//! What both formats are written with: lines of Prometheus' text format, members of JSON.
+//! The syntax of both formats: lines of Prometheus' text format, members of JSON.
 
 use crate::histogram::{DURATION_BOUNDS_US, DurationTotals};
 use std::fmt::Write;
@@ -6,23 +6,23 @@ use std::fmt::Write;
 /// The status classes, as labels.
 pub(crate) const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// Says what a metric is, before its lines.
+/// Writes the description of a metric, which comes before its values.
 pub(crate) fn announce(text: &mut String, metric: &str, help: &str, kind: &str) {
     let _ = write!(text, "# HELP {metric} {help}\n# TYPE {metric} {kind}\n");
 }
 
-/// One value of it.
+/// Writes one value of a metric.
 pub(crate) fn line(text: &mut String, metric: &str, labels: &str, value: &str) {
     let (open, close) = if labels.is_empty() { ("", "") } else { ("{", "}") };
     let _ = writeln!(text, "{metric}{open}{labels}{close} {value}");
 }
 
-/// The lines of a histogram of durations. `labels` are those of the metric, none or some.
+/// Writes the lines of a histogram of durations. `labels` are those of the metric, and may be empty.
 pub(crate) fn histogram(text: &mut String, metric: &str, labels: &str, counted: &DurationTotals) {
     buckets(text, metric, labels, &counted.buckets, &DURATION_BOUNDS_US, counted.sum_ns);
 }
 
-/// The same with bounds of its own, in µs; one bucket more is for all beyond.
+/// Writes a histogram with other bounds, in µs; one more bucket is for longer durations.
 pub(crate) fn buckets(
     text: &mut String,
     metric: &str,
@@ -48,8 +48,8 @@ pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// Durations as a JSON object: how many, their sum in µs, and how many were at most as long as each bound in
-/// µs and longer than the one before, as far as there were any; `more` are beyond all bounds.
+/// Durations as a JSON object: their number, their sum in µs, and the number up to each bound in µs and above
+/// the one before, if there are any; `more` counts those above all bounds.
 pub(crate) fn durations(counted: &DurationTotals) -> String {
     let names = DURATION_BOUNDS_US.iter().map(u64::to_string).chain(["more".to_owned()]);
     let some = names.zip(counted.buckets).filter(|(_, count)| *count > 0);
@@ -63,8 +63,8 @@ pub(crate) fn object(members: impl Iterator<Item = (impl AsRef<str>, u64)>) -> S
     format!("{{{}}}", members.map(one).collect::<Vec<_>>().join(","))
 }
 
-/// `\`, `"` and line ends as both formats write them; other control characters, which JSON does
-/// not allow, become spaces.
+/// Escapes `\`, `"` and line ends as in both formats. Other control characters, which JSON does not allow,
+/// become spaces.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,45 +1,46 @@
-//! Who asks most: the largest counts among any number of names, in bounded memory.
+//! The most frequent clients, paths and others: the largest counts among any number of names, in bounded
+//! memory.
 //!
-//! Each table is a Space-Saving summary (Metwally, Agrawal, El Abbadi 2005): a name that has no place takes that
-//! of the smallest count and goes on from there. So a count is never too low, and too high by no more than
-//! what it says itself; a name with more than one part in [`PLACES`] of all that was counted has a place for
-//! certain. There are crates with such summaries; none is kept up that also merges them and says the error of
-//! each count, which is all that is needed here.
+//! Each table is a Space-Saving summary (Metwally, Agrawal, El Abbadi 2005): a name without a place takes
+//! that of the smallest count and continues from that count. So a count is never too low, and too high by no
+//! more than it states itself; a name with more than one part in [`PLACES`] of all events certainly has a
+//! place. There are crates with such summaries, but no maintained one can also merge them and give the error
+//! of each count, which is all that is needed here.
 //!
-//! Requests are sampled, refusals are counted one by one: see [`TopCount`].
+//! Requests are sampled, refusals are all counted: see [`TopCount`].
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
-/// Names that a table has places for.
+/// The number of names that a table has places for.
 pub const PLACES: usize = 256;
 
-/// Bytes of a name that are kept.
+/// The number of bytes of a name that are kept.
 pub const NAME_BYTES: usize = 96;
 
-/// One request in so many is counted where nothing was refused.
+/// One in this many requests is counted, of those that are not refused.
 pub const SAMPLE: u64 = 128;
 
-/// By what requests are counted.
+/// The property by which requests are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopKind {
     /// The client's address.
     Address,
     /// The client's network: a /24 of IPv4, a /48 of IPv6.
     Network,
-    /// The field User-Agent.
+    /// The User-Agent field.
     Agent,
     /// Host and path, without the query.
     Path,
     /// The class.
     Class,
-    /// The rule that has refused it.
+    /// The rule that refused the request.
     Rule,
 }
 
 impl TopKind {
-    /// All, in order.
+    /// All properties, in order.
     pub const ALL: [TopKind; 6] = [
         TopKind::Address,
         TopKind::Network,
@@ -49,7 +50,7 @@ impl TopKind {
         TopKind::Rule,
     ];
 
-    /// As a word.
+    /// The property's name.
     pub fn as_str(self) -> &'static str {
         match self {
             TopKind::Address => "address",
@@ -62,26 +63,26 @@ impl TopKind {
     }
 }
 
-/// What is known of a name.
+/// The count of a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopCount {
     /// The first [`NAME_BYTES`] of the name.
     pub name: Vec<u8>,
-    /// Requests that were sampled; each stands for [`SAMPLE`] that were not refused.
+    /// Sampled requests; each stands for [`SAMPLE`] that were not refused.
     pub sampled: u64,
-    /// Requests and connections that were refused, each of them.
+    /// Refused requests and connections, each of which is counted.
     pub refused: u64,
-    /// Of both, weighted, so many may have been those of names that had this place before.
+    /// The part of the two counts, weighted, that may belong to names that had this place before.
     pub inherited: u64,
 }
 
 impl TopCount {
-    /// Requests, as far as can be said: the sampled ones stand for others.
+    /// The estimated number of requests: the sampled ones stand for others.
     pub fn requests(&self) -> u64 {
         self.sampled * SAMPLE + self.refused
     }
 
-    /// By how much [`requests`](TopCount::requests) may be wrong, at 95 %: what others left, and two standard
+    /// The error of [`requests`](TopCount::requests) at 95 %: the count of names before, and two standard
     /// deviations of the sample.
     pub fn error(&self) -> u64 {
         let deviation = SAMPLE as f64 * (self.sampled as f64).sqrt();
@@ -89,7 +90,7 @@ impl TopCount {
     }
 }
 
-/// Passes on what is a hash already.
+/// A hasher for values that are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
 struct KnownHash(u64);
 
@@ -111,14 +112,15 @@ impl Hasher for KnownHash {
 #[derive(Clone, Debug, Default)]
 pub struct TopTable {
     counts: Vec<TopCount>,
-    /// What [`TopCount::requests`] says of each, in the same order: the least is looked for often.
+    /// The [`TopCount::requests`] of each count, in the same order, because the least is searched often.
     weights: Vec<u64>,
     hashes: Vec<u64>,
     places: HashMap<u64, usize, BuildHasherDefault<KnownHash>>,
 }
 
 impl TopTable {
-    /// Adds to a name. `hash` is keyed, so that no stranger finds two names with the same.
+    /// Adds to the count of a name. `hash` is keyed, so that a client cannot choose two names with the same
+    /// hash.
     fn add(&mut self, hash: u64, name: &[u8], sampled: u64, refused: u64) -> &mut TopCount {
         let at = match self.places.get(&hash) {
             Some(at) => *at,
@@ -131,7 +133,7 @@ impl TopTable {
         count
     }
 
-    /// A place for a name that has none.
+    /// Returns the index of the place that a new name takes.
     fn place(&mut self, hash: u64, name: &[u8]) -> usize {
         let name = &name[..name.len().min(NAME_BYTES)];
         if self.counts.len() < PLACES {
@@ -152,7 +154,7 @@ impl TopTable {
         least
     }
 
-    /// Adds what another table has counted.
+    /// Adds the counts of another table.
     fn merge(&mut self, other: &TopTable) {
         for (count, hash) in other.counts.iter().zip(&other.hashes) {
             let TopCount { name, sampled, refused, inherited } = count;
@@ -175,17 +177,17 @@ impl TopTable {
 #[derive(Clone, Debug, Default)]
 pub struct TopTables([TopTable; TopKind::ALL.len()]);
 
-/// How a request is counted.
+/// The way in which a request is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeenAs {
-    /// As one of a sample.
+    /// The request is one of the sample.
     Sampled,
-    /// As one that was refused.
+    /// The request was refused.
     Refused,
 }
 
 impl TopTables {
-    /// A request has this name.
+    /// Counts a request with this name.
     pub fn add(&mut self, keys: &RandomState, kind: TopKind, name: &[u8], seen: SeenAs) {
         let name = &name[..name.len().min(NAME_BYTES)];
         let (sampled, refused) = match seen {
@@ -195,23 +197,23 @@ impl TopTables {
         self.0[kind as usize].add(keys.hash_one(name), name, sampled, refused);
     }
 
-    /// Adds what others have counted, with hashes of the same key.
+    /// Adds the counts of other tables, with hashes of the same key.
     pub fn merge(&mut self, other: &TopTables) {
         self.0.iter_mut().zip(&other.0).for_each(|(table, other)| table.merge(other));
     }
 
-    /// Forgets everything and keeps the room.
+    /// Removes all counts, and keeps the memory.
     pub fn clear(&mut self) {
         self.0.iter_mut().for_each(TopTable::clear);
     }
 
-    /// Whether nothing was counted.
+    /// Whether nothing has been counted.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|table| table.counts.is_empty())
     }
 
-    /// The largest counts of a kind: `most` by requests, the largest first, and behind them of the others `most` by
-    /// refusals, as far as they have any.
+    /// The largest counts of a kind: first `most` by requests, the largest first, and then of the others
+    /// `most` by refusals, as far as they have any.
     pub fn largest(&self, kind: TopKind, most: usize) -> Vec<TopCount> {
         let mut counts = self.0[kind as usize].counts.clone();
         counts.sort_by(|a, b| b.requests().cmp(&a.requests()).then_with(|| a.name.cmp(&b.name)));
@@ -243,7 +245,7 @@ mod tests {
         assert!(tables.largest(TopKind::Agent, 9).is_empty());
     }
 
-    /// The one who asks most is found beside ten thousand names that come once each.
+    /// A frequent name is found among ten thousand names that come once each.
     #[test]
     fn many_small_names_do_not_hide_a_large_one() {
         let (mut tables, keys) = (TopTables::default(), RandomState::new());

@@ -1,18 +1,18 @@
-//! What applications were asked and how they answered, upstream by upstream.
+//! Requests to applications and their answers, upstream by upstream.
 //!
-//! Several threads ask the same upstream, so its counts are shared: an addition that other processors
-//! see costs little beside what asking costs. Upstreams are named by the configuration alone, and at most
-//! [`MOST_UPSTREAMS`] are reported.
+//! Several threads use the same upstream, so its counts are shared: an atomic addition costs little beside
+//! the request itself. Upstreams are named by the configuration alone, and at most [`MOST_UPSTREAMS`] are
+//! reported.
 
 use crate::histogram::{DurationTotals, SharedDurations};
 use crate::text::{CLASSES, announce, durations, escape, histogram, line, object};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Upstreams that are reported, at most: those that stand first in the configuration.
+/// The largest number of upstreams that are reported: those that stand first in the configuration.
 pub const MOST_UPSTREAMS: usize = 100;
 
-/// What is counted of an upstream.
+/// The counts of an upstream.
 #[derive(Debug, Default)]
 pub struct UpstreamCounts {
     answers: [AtomicU64; 5],
@@ -22,24 +22,24 @@ pub struct UpstreamCounts {
 }
 
 impl UpstreamCounts {
-    /// The head of an answer is there, `head_ns` after the request was begun.
+    /// Counts the head of an answer, which came `head_ns` after the request was begun.
     pub fn answered(&self, status: u16, head_ns: u64) {
         let class = usize::from(status / 100).clamp(1, 5);
         self.answers[class - 1].fetch_add(1, Relaxed);
         self.heads.took(head_ns);
     }
 
-    /// A new connection is there, after so long.
+    /// Counts a new connection, and the time it took.
     pub fn connected(&self, ns: u64) {
         self.connects.took(ns);
     }
 
-    /// An attempt has failed.
+    /// Counts a failed attempt.
     pub fn failed(&self) {
         self.failed.fetch_add(1, Relaxed);
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn totals(&self) -> UpstreamTotals {
         UpstreamTotals {
             answers: [0, 1, 2, 3, 4].map(|class| self.answers[class].load(Relaxed)),
@@ -50,39 +50,39 @@ impl UpstreamCounts {
     }
 }
 
-/// What was counted of an upstream.
+/// The counts of an upstream, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamTotals {
     /// Answers by status class, from 1xx to 5xx.
     pub answers: [u64; 5],
-    /// Attempts that have failed: no connection, no answer, or none that could be understood.
+    /// Failed attempts: no connection, no answer, or an invalid one.
     pub failed: u64,
-    /// How long new connections took.
+    /// The times that new connections took.
     pub connects: DurationTotals,
-    /// How long the heads of answers took, from when the request was begun.
+    /// The times from the beginning of a request to the head of its answer.
     pub heads: DurationTotals,
 }
 
-/// Whether an upstream is asked.
+/// Whether requests go to an upstream, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpstreamState {
-    /// It is asked.
+    /// The upstream gets requests.
     #[default]
     Asked,
-    /// It is asked while none of the others is well.
+    /// The upstream is a backup: it gets requests while none of the others works.
     Backup,
-    /// It has failed and is left alone for a while.
+    /// The upstream has failed and gets no requests for a while.
     LeftAlone,
-    /// Its checks fail.
+    /// The upstream's health checks fail.
     ChecksFail,
-    /// It fails and is asked all the same: none is well.
+    /// The upstream fails but gets requests all the same, because none works.
     Failing,
-    /// An operator has taken it out.
+    /// An operator has drained the upstream.
     Drained,
 }
 
 impl UpstreamState {
-    /// All, in order.
+    /// All states, in order.
     pub const ALL: [UpstreamState; 6] = [
         UpstreamState::Asked,
         UpstreamState::Backup,
@@ -92,7 +92,7 @@ impl UpstreamState {
         UpstreamState::Drained,
     ];
 
-    /// As a label.
+    /// The state's label.
     pub fn as_str(self) -> &'static str {
         match self {
             UpstreamState::Asked => "asked",
@@ -105,26 +105,26 @@ impl UpstreamState {
     }
 }
 
-/// An upstream of an application, as of now.
+/// The figures of an application's upstream, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamRow {
     /// The site of the application's first route.
     pub site: String,
     /// The application's first route.
     pub route: String,
-    /// What logs call the upstream.
+    /// The name of the upstream in logs.
     pub upstream: String,
-    /// Whether it is asked.
+    /// Whether the upstream gets requests, and why.
     pub state: UpstreamState,
-    /// For how many seconds the upstream has been in that state; `None` if that is not known.
+    /// How long the upstream has been in that state, in seconds; `None` if that is not known.
     pub for_s: Option<u64>,
-    /// Requests under way to it.
+    /// Requests that the upstream has under way.
     pub in_flight: u64,
-    /// As many as may be; `None` for no limit.
+    /// The largest number of requests under way; `None` for no limit.
     pub most: Option<u64>,
     /// Requests that wait for one of the application's upstreams.
     pub waiting: u64,
-    /// What was counted.
+    /// The counts of the upstream.
     pub totals: UpstreamTotals,
 }
 
@@ -140,7 +140,7 @@ impl UpstreamRow {
     }
 }
 
-/// Lines of Prometheus' text format.
+/// Writes the metrics in Prometheus' text format.
 pub(crate) fn metrics(text: &mut String, rows: &[UpstreamRow]) {
     if rows.is_empty() {
         return;
@@ -204,7 +204,7 @@ pub(crate) fn metrics(text: &mut String, rows: &[UpstreamRow]) {
     }
 }
 
-/// The member `upstreams` of the JSON object.
+/// Writes the member `upstreams` of the JSON status.
 pub(crate) fn json(text: &mut String, rows: &[UpstreamRow]) {
     let number = |number: Option<u64>| number.map_or("null".to_owned(), |n| n.to_string());
     let one = |row: &UpstreamRow| {

@@ -1,5 +1,6 @@
-//! What charging a request costs, from the charge until its ticket is dropped: nanoseconds by
-//! itself, instructions under `valgrind --tool=callgrind --toggle-collect=charge_cost::charge`.
+//! Measures what charging a request costs, from the charge until its guard is dropped: run alone in
+//! nanoseconds, in instructions under `valgrind --tool=callgrind
+//! --toggle-collect=charge_cost::charge`.
 //!
 //! `charge_cost KIND COUNT`, where KIND is what decides: `nothing`; `rule` or `client` for a limit on
 //! requests of all or of each client; `at-once` or `at-once-client` for one on requests at once;
@@ -77,7 +78,7 @@ fn measure(state: &State, decisions: &Decisions, count: u32) {
     );
 }
 
-/// Not inlined, so that callgrind can count what happens in it.
+/// Not inlined, so that callgrind can count its instructions.
 #[inline(never)]
 fn charge(state: &State, decisions: &Decisions, client: IpAddr, now_ns: u64) -> bool {
     matches!(black_box(state.charge_request(decisions, client, now_ns)), ChargeOutcome::Admit(_))

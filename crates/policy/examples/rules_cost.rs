@@ -1,5 +1,5 @@
-//! What judging a request costs: nanoseconds by itself, instructions under
-//! `valgrind --tool=callgrind --toggle-collect=rules_cost::judge`.
+//! Measures what judging a request costs: run alone in nanoseconds, in instructions under `valgrind
+//! --tool=callgrind --toggle-collect=rules_cost::judge`.
 //!
 //! `rules_cost none|rules|one-site|address COUNT`: no rules; 10,000 rules (9,000 for a site and what
 //! the path begins with, 990 for networks, 10 that are tried one by one); the same with all 9,000 on
@@ -79,7 +79,7 @@ fn measure(policy: &Policy, requests: &[Asked], count: usize) {
     println!("{:.1} ns a request ({:.1} to {:.1})", rounds[2], rounds[0], rounds[4]);
 }
 
-/// Not inlined, so that callgrind can count what happens in it.
+/// Not inlined, so that callgrind can count its instructions.
 #[inline(never)]
 fn judge(policy: &Policy, asked: &Asked) -> Decisions {
     let facts = RequestFacts {
@@ -137,7 +137,7 @@ fn section(number: usize) -> String {
     format!("/app/section-{number}/part-{}/", number % 7)
 }
 
-/// In no order that a cache could foresee.
+/// Requests in an order that no cache can predict.
 fn requests(sites: usize) -> Vec<Asked> {
     let mut state = 1_u64;
     let mut random = move |below: usize| {

@@ -1,8 +1,8 @@
-//! Clients that an operator keeps out for a time: a list to be changed, and the table that connections and
-//! requests are looked up in.
+//! Clients that an operator keeps out for a time: a list that commands and files change, and the table in
+//! which connections and requests are looked up.
 //!
-//! A ban ends by the wall clock, so that it means the same in the process that takes the place of this one. Who is
-//! [spared](crate::spared) is never kept out: who asks [`BanTable::find`] asks that, too.
+//! A ban ends by the wall clock, so that it means the same in the process that takes the place of this one. A
+//! [spared](crate::spared) client is never kept out: the caller of [`BanTable::find`] must check that, too.
 
 mod text;
 
@@ -15,7 +15,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The most bans by commands: all of them go to the process that takes the place of this one, in one text.
+/// The largest number of bans by commands, all of which go to the process that takes the place of this
+/// one, in one text.
 pub const MOST_BY_COMMAND: usize = 5_000;
 
 /// The most bans of one file.
@@ -24,14 +25,14 @@ pub const MOST_OF_FILE: usize = 100_000;
 /// The longest reason that is kept, in bytes.
 pub const MOST_WHY_BYTES: usize = 200;
 
-/// A ban as one process tells another.
+/// A ban as one process passes it to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BanRecord {
-    /// Who is banned.
+    /// The banned network.
     pub network: CidrBlock,
-    /// Until when, in seconds since 1970; `None` until it is lifted.
+    /// When the ban ends, in seconds since 1970; `None` until it is lifted.
     pub until_s: Option<u64>,
-    /// Why, in the operator's words; may be empty.
+    /// The reason, in the operator's words; may be empty.
     pub why: String,
 }
 
@@ -52,11 +53,11 @@ pub enum BanOrigin {
 /// A ban, and what it has refused.
 #[derive(Debug)]
 pub struct ClientBan {
-    /// What it says.
+    /// The network, the end and the reason.
     pub record: BanRecord,
-    /// Who says it.
+    /// The command or file that the ban comes from.
     pub origin: BanOrigin,
-    /// By [`RefusedAt`].
+    /// How much the ban has refused, by [`RefusedAt`].
     refused: [AtomicU64; RefusedAt::ALL.len()],
 }
 
@@ -66,30 +67,30 @@ impl ClientBan {
         ClientBan { record, origin, refused }
     }
 
-    /// Counts what it has refused.
+    /// Counts a connection or request that the ban has refused.
     #[inline]
     pub fn count(&self, at: RefusedAt) {
         self.refused[at as usize].fetch_add(1, Relaxed);
     }
 
-    /// How many connections or requests it has refused.
+    /// How many connections or requests the ban has refused.
     pub fn refused(&self, at: RefusedAt) -> u64 {
         self.refused[at as usize].load(Relaxed)
     }
 
-    /// Whether it holds at this time.
+    /// Whether the ban holds at this time.
     #[inline]
     pub fn holds_at(&self, now_s: u64) -> bool {
         self.record.until_s.is_none_or(|until_s| now_s < until_s)
     }
 
-    /// Whether it comes from a file.
+    /// Whether the ban comes from a file.
     pub fn is_of_file(&self) -> bool {
         matches!(self.origin, BanOrigin::File { .. })
     }
 }
 
-/// All bans, to be changed by one thread.
+/// All bans, for the one thread that changes them.
 ///
 /// ```
 /// use forebay_http::cidr::CidrBlock;
@@ -114,7 +115,7 @@ pub struct BanList {
     by_file: Vec<Arc<ClientBan>>,
 }
 
-/// There are as many bans as there may be.
+/// The error of [`BanList::add`]: there are as many bans as there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyBans;
 
@@ -142,7 +143,7 @@ impl BanList {
         Some(self.by_command.remove(at))
     }
 
-    /// What files say from now on. A network that stays keeps what it has counted.
+    /// Replaces the bans of files. A network that stays keeps its counts.
     pub fn set_files(&mut self, said: Vec<(BanRecord, BanOrigin)>) {
         let mut before: Vec<_> = std::mem::take(&mut self.by_file);
         before.sort_unstable_by_key(|ban| prefix(ban.record.network));
@@ -158,7 +159,7 @@ impl BanList {
         self.by_file = bans.collect();
     }
 
-    /// Whether files say just this already.
+    /// Whether the bans of files are exactly these already.
     pub fn says_of_files(&self, said: &[(BanRecord, BanOrigin)]) -> bool {
         self.by_file
             .iter()
@@ -166,57 +167,58 @@ impl BanList {
             .eq(said.iter().map(|(record, origin)| (record, origin)))
     }
 
-    /// Forgets those by command that have expired. Says how many.
+    /// Removes the bans by command that have expired. Returns how many.
     pub fn expire(&mut self, now_s: u64) -> usize {
         let before = self.by_command.len();
         self.by_command.retain(|ban| ban.holds_at(now_s));
         before - self.by_command.len()
     }
 
-    /// When the next of those that hold expires, in seconds since 1970.
+    /// When the next ban expires, of those that hold, in seconds since 1970.
     pub fn next_expiry_s(&self, now_s: u64) -> Option<u64> {
         self.holding(now_s).filter_map(|ban| ban.record.until_s).min()
     }
 
-    /// Those that hold now: by command in their order, then those of files.
+    /// The bans that hold now: those by command in their order, then those of files.
     pub fn holding(&self, now_s: u64) -> impl Iterator<Item = &ClientBan> {
         let all = self.by_command.iter().chain(&self.by_file).map(|ban| &**ban);
         all.filter(move |ban| ban.holds_at(now_s))
     }
 
-    /// How many hold now by command, and how many of files.
+    /// How many bans hold now by command, and how many of files.
     pub fn count(&self, now_s: u64) -> [usize; 2] {
         let count = |bans: &[Arc<ClientBan>]| bans.iter().filter(|ban| ban.holds_at(now_s)).count();
         [count(&self.by_command), count(&self.by_file)]
     }
 
-    /// The innermost ban that holds now of all of this network.
+    /// The innermost ban, of those that hold now, that covers the whole network.
     pub fn around(&self, network: CidrBlock, now_s: u64) -> Option<&ClientBan> {
         let around = self.holding(now_s).filter(|ban| ban.record.network.surrounds(network));
         around.max_by_key(|ban| ban.record.network.whole_len())
     }
 
-    /// Those by command, for the process that takes the place of this one: it reads the files itself.
+    /// The bans by command, for the process that takes the place of this one. That process reads the files
+    /// itself.
     pub fn records(&self) -> Vec<BanRecord> {
         self.by_command.iter().map(|ban| ban.record.clone()).collect()
     }
 
-    /// What another process has recorded, as far as it holds yet, in place of those by command.
+    /// Replaces the bans by command with those that another process has recorded and that still hold.
     pub fn restore(&mut self, records: impl IntoIterator<Item = BanRecord>, now_s: u64) {
         self.by_command.clear();
         for record in records {
             if record.until_s.is_none_or(|until_s| now_s < until_s) {
-                // beyond the most, the last are left out
+                // beyond the largest number, the last ones are left out
                 let _ = self.add(record);
             }
         }
     }
 
-    /// To be looked up in; `None` if there are none.
+    /// The table for look-ups; `None` if there are no bans.
     pub fn table(&self) -> Option<Arc<BanTable>> {
         let all = self.by_command.iter().chain(&self.by_file);
         let mut bans: Vec<Arc<ClientBan>> = all.cloned().collect();
-        // of one network, the ban that holds longest is the first
+        // of several bans of one network, the one that holds longest stands first
         let lasts = |ban: &ClientBan| ban.record.until_s.unwrap_or(u64::MAX);
         bans.sort_by_key(|ban| (prefix(ban.record.network), u64::MAX - lasts(ban)));
         bans.dedup_by_key(|ban| ban.record.network);
@@ -230,7 +232,7 @@ fn prefix(network: CidrBlock) -> NetworkPrefix {
     NetworkPrefix { bits: network.bits(), len: network.whole_len() }
 }
 
-/// Bans by network. It does not change.
+/// Bans by network, for look-ups. The table does not change.
 #[derive(Debug)]
 pub struct BanTable {
     networks: Networks<u32>,
@@ -238,7 +240,7 @@ pub struct BanTable {
 }
 
 impl BanTable {
-    /// The innermost ban of a client that holds now. It takes no lock and allocates nothing.
+    /// The innermost ban of a client that holds now. The look-up takes no lock and allocates nothing.
     #[inline]
     pub fn find(&self, client: IpAddr, now_s: u64) -> Option<&ClientBan> {
         let (bits, is_v4) = bits_of(client);
@@ -253,7 +255,7 @@ impl BanTable {
         found.map(|ban| &**ban)
     }
 
-    /// How many networks are banned now by command, and how many by files alone.
+    /// How many networks are banned now by a command, and how many by files alone.
     pub fn count(&self, now_s: u64) -> [usize; 2] {
         let mut count = [0; 2];
         let holding = self.bans.iter().filter(|ban| ban.holds_at(now_s));
@@ -300,7 +302,7 @@ mod tests {
         assert_eq!(bans.holding(0).count(), 1);
     }
 
-    /// All of IPv6 has the place of IPv4 within.
+    /// The ban of a family bans that family alone, though all IPv4 addresses have a place within IPv6.
     #[test]
     fn a_family_is_banned_alone() {
         let mut bans = BanList::default();
@@ -347,7 +349,7 @@ mod tests {
     }
 
     proptest! {
-        /// As looking at each ban finds it.
+        /// A look-up finds what a comparison with each ban finds.
         #[test]
         fn the_table_finds_whom_a_ban_names(
             networks in prop::collection::vec((any::<u32>(), 0u8..=12, 0u64..4), 0..20),

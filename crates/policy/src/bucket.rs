@@ -5,27 +5,27 @@
 //! word then becomes `max(word, t) + interval`. A word of 0 is a full bucket, and a full bucket needs
 //! no upkeep, so nothing has to run while no request comes.
 //!
-//! From this follows what is promised: of events that are admitted, at most
-//! `burst + floor(d / interval)` begin within any time `d`. It holds for callers on several threads
-//! by the times they state, whatever their order; a caller whose clock lags admits no more for it.
+//! This guarantees that of the admitted events at most `burst + floor(d / interval)` begin within any time
+//! `d`. For callers on several threads it holds by the times they state, in whatever order; a caller whose
+//! clock lags does not get more events admitted.
 //!
-//! An event that comes too early can *reserve* its turn: the word moves on as if it had conformed, and
-//! the caller is told how long to wait. So requests that wait need neither a list nor a thread that looks
-//! after it. A turn that is given up is free again as long as it is the last one reserved; those behind
-//! another have been told their times, and a newcomer in its place would begin together with the last.
+//! An event that comes too early can *reserve* its turn: the word moves on as if the event had conformed, and
+//! the caller learns how long to wait. So waiting requests need neither a list nor a thread that looks after
+//! it. A turn that is given up is free again as long as it is the last one reserved. Otherwise the turns
+//! after it have been announced already, and a newcomer in the free one would begin together with the last.
 
 use crate::rule::{Limit, Over};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What a bucket allows.
+/// The terms of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketTerms {
-    /// Between two events on average, at least 1 ns.
+    /// The average time between two events, at least 1 ns.
     pub interval_ns: u64,
     /// How much too early an event may come: `(burst − 1)·interval`.
     pub tolerance_ns: u64,
-    /// How long an event may wait for its turn; 0 if it may not.
+    /// How long an event may wait for its turn; 0 if it may not wait.
     pub most_wait_ns: u64,
 }
 
@@ -37,13 +37,13 @@ impl BucketTerms {
         BucketTerms { interval_ns, tolerance_ns, most_wait_ns: 0 }
     }
 
-    /// Those of a limit. Where at most `most` wait at once, the last of them waits `most` intervals,
-    /// so that counting them is counting time.
+    /// The terms of a limit. Where at most `most` requests wait at once, the last of them waits `most`
+    /// intervals, so the number is limited by limiting the time.
     pub fn of(limit: &Limit) -> BucketTerms {
         BucketTerms::of_interval(limit, limit.rate.interval_ns())
     }
 
-    /// The same at another rate.
+    /// The same terms at another rate.
     pub(crate) fn of_interval(limit: &Limit, interval_ns: u64) -> BucketTerms {
         let terms = BucketTerms::new(interval_ns, limit.burst);
         let most_wait_ns = match limit.over {
@@ -62,10 +62,11 @@ impl BucketTerms {
     }
 }
 
-/// An event at `now_ns`. It takes no lock.
+/// Charges an event at `now_ns`; returns how long it must wait. The call takes no lock.
 ///
 /// # Errors
-/// It is not admitted, and after how many nanoseconds it would be; nothing was charged.
+/// The event is not admitted; the error is the time after which it would be, in nanoseconds. Nothing was
+/// charged.
 #[inline]
 pub fn charge(word: &AtomicU64, now_ns: u64, terms: &BucketTerms) -> Result<u64, u64> {
     let mut arrival = word.load(Relaxed);
@@ -82,18 +83,19 @@ pub fn charge(word: &AtomicU64, now_ns: u64, terms: &BucketTerms) -> Result<u64,
     }
 }
 
-/// Takes back what [`charge`] has done, because the event does not happen for another reason.
-/// Exact if less than an interval has passed since; later, the bucket might get back what it had
-/// regained by itself, and admit one event too many. That is the lesser harm where the event had to wait
-/// before it was refused: a client would be refused once more for what it did not get.
+/// Takes back what [`charge`] has done, because the event does not happen for another reason. Exact if less
+/// than an interval has passed since. Later, the bucket might get back what it had regained by itself, and
+/// admit one event too many. Without a refund, a client whose request had to wait before it was refused would
+/// be refused once more for something it did not get, which is worse.
 #[inline]
 pub fn refund(word: &AtomicU64, terms: &BucketTerms) {
     let give_back = |arrival: u64| Some(arrival.saturating_sub(terms.interval_ns));
     let _ = word.fetch_update(Relaxed, Relaxed, give_back);
 }
 
-/// Gives up a turn that [`charge`] has reserved, at `turn_ns`: the time that was stated plus the wait. If no
-/// turn is reserved behind it, all is as if the event had never come, however late this is; else nothing changes.
+/// Gives up a turn that [`charge`] has reserved, at `turn_ns`: the stated time plus the wait. If no later
+/// turn is reserved, all is as if the event had never come, however late the call is; otherwise nothing
+/// changes.
 pub fn give_up(word: &AtomicU64, turn_ns: u64, terms: &BucketTerms) {
     let before = turn_ns.saturating_add(terms.tolerance_ns);
     let reserved = before.saturating_add(terms.interval_ns);
@@ -107,13 +109,13 @@ pub fn available(word: &AtomicU64, now_ns: u64, terms: &BucketTerms) -> u32 {
     u32::try_from(free_ns / terms.interval_ns).unwrap_or(u32::MAX)
 }
 
-/// Lowers a word that was charged by other terms to what these terms can have made of it, so that
-/// no request waits longer than they say.
+/// Lowers a word that was charged under other terms to the most that these terms can charge, so that no
+/// request waits longer than they allow.
 pub(crate) fn fit(word: u64, now_ns: u64, terms: &BucketTerms) -> u64 {
     word.min(now_ns.saturating_add(terms.most_ahead_ns()))
 }
 
-/// What a word that was charged at one interval is at another: as much of the burst is used.
+/// Converts a word charged at one interval to another: the same part of the burst stays used.
 pub(crate) fn rescale(word: u64, now_ns: u64, before_ns: u64, interval_ns: u64) -> u64 {
     let used_ns = u128::from(word.saturating_sub(now_ns));
     let used_ns = used_ns * u128::from(interval_ns) / u128::from(before_ns.max(1));
@@ -130,8 +132,8 @@ mod tests {
     /// No window holds more than `burst + d / interval`.
     fn assert_bound(mut begun: Vec<u64>, interval_ns: u64, burst: u32) {
         begun.sort_unstable();
-        // of n events the first and the last make the shortest window; a maximum over prefixes
-        // finds the worst of all windows in one pass
+        // the shortest window around n events lies between the first and the last; a running maximum finds
+        // the worst of all windows in one pass
         let mut most: i128 = i128::MIN;
         for (number, at) in begun.iter().enumerate() {
             let place = number as i128 * i128::from(interval_ns) - i128::from(*at);
@@ -161,7 +163,7 @@ mod tests {
         assert_eq!(charge(&word, now + 100, &terms), Err(100));
         refund(&word, &terms);
         assert_eq!(charge(&word, now + 100, &terms), Ok(0));
-        // full again, and no fuller
+        // full again, and no fuller than the burst
         assert_eq!(available(&word, now + 10_000, &terms), 3);
     }
 
@@ -189,16 +191,16 @@ mod tests {
         let (word, now) = (AtomicU64::new(0), 1_000_000);
         let waits = [(); 6].map(|()| charge(&word, now, &terms));
         assert_eq!(waits, [Ok(0), Ok(0), Ok(10), Ok(20), Ok(30), Err(10)]);
-        // the last has been told its time
+        // the turns after this one have been announced: nothing changes
         give_up(&word, now + 10, &terms);
         assert_eq!(charge(&word, now, &terms), Err(10));
         give_up(&word, now + 30, &terms);
         give_up(&word, now + 20, &terms);
-        // only once
+        // a turn is given up only once
         give_up(&word, now + 20, &terms);
         let waits = [(); 3].map(|()| charge(&word, now, &terms));
         assert_eq!(waits, [Ok(20), Ok(30), Err(10)]);
-        // its time has come, and nobody has come since
+        // its time has come, and no request has come since
         give_up(&word, now + 30, &terms);
         assert_eq!(charge(&word, now + 30, &terms), Ok(0));
     }
@@ -209,7 +211,7 @@ mod tests {
             interval in 1u64..50, burst in 1u32..8, steps in prop::collection::vec(0u64..80, 0..80),
         ) {
             let (word, terms) = (AtomicU64::new(0), BucketTerms::new(interval, burst));
-            // in parts of a token, so that nothing is rounded
+            // the model counts in parts of a token, so that nothing is rounded
             let (mut tokens, mut now) = (u64::from(burst) * interval, 1_000_000);
             for step in steps {
                 now += step;
@@ -242,7 +244,8 @@ mod tests {
                         begun.push(now + wait_ns);
                     }
                     Err(retry_ns) => {
-                        // what was said is true, and not later than true
+                        // the announced time is exact: the event is admitted then, and not a nanosecond
+                        // earlier
                         let copy = AtomicU64::new(word.load(Relaxed));
                         prop_assert!(charge(&copy, now + retry_ns - 1, &terms).is_err());
                         prop_assert!(charge(&copy, now + retry_ns, &terms).is_ok());
@@ -297,7 +300,7 @@ mod tests {
                 scope.spawn(move || {
                     let mut mine = Vec::new();
                     for step in 0..20_000 {
-                        // each has a clock that lags behind the others' by a little
+                        // each thread's clock lags behind the others' by a little
                         let now = clock.fetch_add(step % 17, Relaxed) - thread * 10;
                         if let Ok(wait_ns) = charge(word, now, &terms) {
                             mine.push(now + wait_ns);
@@ -309,7 +312,7 @@ mod tests {
         });
         let begun = begun.into_inner().unwrap();
         let end = clock.load(Relaxed);
-        // and all that there was to get
+        // and callers got all that the rate allows
         let least = (end - 1_000_000) / 50;
         assert!(begun.len() as u64 >= least, "{} of {least}", begun.len());
         assert_bound(begun, 50, 7);

@@ -5,17 +5,17 @@ use crate::place;
 use std::borrow::Cow;
 use std::fmt;
 
-/// What is known of a certificate that a client has shown, and that was found good.
+/// What is known of a certificate that a client has presented and that was verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CertificateFacts<'f> {
-    /// Whose it is, as RFC 4514 writes names.
+    /// The subject, as RFC 4514 writes names.
     pub subject: &'f str,
-    /// Its SHA-256 in small hexadecimal digits.
+    /// The SHA-256 in small hexadecimal digits.
     pub fingerprint: &'f str,
 }
 
-/// Certificates: `any`, `subject=CN=worker-*,O=Example`, where each star stands for any run of characters,
-/// or `fingerprint=` and the SHA-256. Case counts in subjects.
+/// A condition for certificates: `any`, `subject=CN=worker-*,O=Example`, where each star stands for any run
+/// of characters, or `fingerprint=` and the SHA-256. Case counts in subjects.
 #[derive(Clone, Debug)]
 pub struct CertificatePattern {
     text: Box<str>,
@@ -57,7 +57,7 @@ impl CertificatePattern {
         Ok(CertificatePattern { text: text.into(), meant })
     }
 
-    /// Whether a certificate fits.
+    /// Whether a certificate matches.
     pub fn matches(&self, certificate: &CertificateFacts<'_>) -> bool {
         match &self.meant {
             Meant::Any => true,
@@ -67,8 +67,8 @@ impl CertificatePattern {
     }
 }
 
-/// A name in which a comma or a plus sign stands between attributes only: within a value it is written as a number.
-/// So a star that takes the backslash before one takes nothing apart.
+/// Rewrites a name so that commas and plus signs stand between attributes only; within a value they become
+/// numeric escapes. So a star that matches the backslash before one cannot split the name.
 fn with_separators(name: &str) -> Cow<'_, str> {
     if !name.contains("\\,") && !name.contains("\\+") {
         return Cow::Borrowed(name);
@@ -104,16 +104,16 @@ impl fmt::Display for CertificatePattern {
 /// Why a text is not a condition for certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificatePatternError {
-    /// It is about something else.
+    /// The text begins with none of the known words.
     Kind,
-    /// A character that is in no subject as it is written here.
+    /// A character that no subject contains in this notation.
     Character {
         /// The character.
         character: char,
-        /// Its place; the first character is 1.
+        /// The position of the character, from 1.
         at: usize,
     },
-    /// Not a SHA-256.
+    /// The text after `fingerprint=` is not a SHA-256.
     Fingerprint,
 }
 

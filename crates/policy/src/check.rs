@@ -6,14 +6,14 @@ use crate::error::{At, PolicyError, PolicyFault};
 use crate::rate::Rate;
 use crate::rule::{Action, Bounds, InFlight, Limit, MOST_IGNORE_MS, MOST_METRICS, Over, Per, Rule};
 
-/// The longest time something waits for its turn, and the longest delay that is aimed at: a minute.
+/// The longest time a request may wait for its turn, and the longest target delay: a minute.
 const MOST_WAIT_MS: u32 = 60_000;
 
 /// The longest time until the whole burst of a client's bucket can be used again: a day. Buckets of
-/// clients remember times of up to 13 days.
+/// clients are charged little further ahead than that (`MOST_AHEAD` in `clients`).
 const MOST_REFILL_OF_CLIENT_S: u64 = 86_400;
 
-/// The same for other buckets: a year.
+/// The same limit for buckets that are not a client's: a year.
 const MOST_REFILL_S: u64 = 366 * 86_400;
 
 type PolicyKeyFault = (&'static str, PolicyFault);
@@ -117,7 +117,7 @@ fn check_rule(rule: &Rule, classes: &[Class]) -> Result<(), PolicyKeyFault> {
     }
 }
 
-/// The class of a rule must be there; without any classes there is one, `default`.
+/// Checks that the class of a rule exists; without any classes there is one, `default`.
 fn check_name_of_class(name: &str, classes: &[Class]) -> Result<(), PolicyKeyFault> {
     let known = || classes.iter().map(|class| &*class.name);
     let is_known = known().any(|other| other == name);
@@ -158,7 +158,7 @@ fn check_bounds(bounds: &Bounds, requests: Option<&Limit>) -> Result<(), PolicyK
     let movable = requests.filter(|limit| limit.per == Per::Rule && !limit.rate.is_unlimited());
     let Some(limit) = movable else { return Err(("requests", PolicyFault::NothingToMove)) };
     let Bounds { least, most } = *bounds;
-    // longer intervals are lower rates; an unlimited one has none
+    // a longer interval is a lower rate; an unlimited rate has no interval
     let intervals = [least, limit.rate, most].map(Rate::interval_ns);
     if !intervals.is_sorted_by(|lower, higher| lower >= higher) || intervals.contains(&0) {
         return Err(("requests", PolicyFault::Bounds { bounds: *bounds, rate: limit.rate }));

@@ -1,22 +1,21 @@
 //! Buckets and counts of clients, in memory that does not grow.
 //!
-//! Each is a table of sets; a set is a cache line of eight words, and what is kept for a client lies in
-//! one word of the set that its hash names. The word begins with a part of the hash, so one
-//! compare-and-swap finds out whose word it is and changes it: there is no lock, and no client is ever
-//! charged for another. The hash is keyed with a secret: a client cannot choose which others it shares a
-//! set with.
+//! Each is a table of sets. A set is a cache line of eight words, and what is kept for a client is one word
+//! of the set that the client's hash selects. The word begins with a part of the hash, so one
+//! compare-and-swap checks whose word it is and changes it: there is no lock, and no client is charged for
+//! another. The hash is keyed with a secret: a client cannot choose which others share its set.
 //!
-//! A bucket that is full again is worth nothing and is replaced first. If all eight are in use, that
-//! one goes which will be full the soonest; it is counted. A count above zero is never replaced; if all
-//! eight are in use, the newcomer is not counted at all, and that is counted.
+//! A bucket that is full again carries no information and is replaced first. If all eight are in use, the one
+//! that will be full soonest is replaced, and that is counted. A count above zero is never replaced; if all
+//! eight are in use, a new client is not counted at all, and that is counted, too.
 //!
-//! Time is kept in units of 4.096 µs, and an interval is rounded up to them: at 1,000 per second a
-//! client gets 0.4 % less than it might. Two clients of one set are taken for one with a probability of
-//! 1 in 16 million. After 52 days a word's time begins anew: to a client that comes back after just so
-//! long, and whose word was not taken since, it says what it said then.
+//! Time is kept in units of 4.096 µs, and an interval is rounded up to them: at 1,000 per second a client
+//! gets 0.4 % less than its limit. Two clients of one set are mistaken for one another with a probability of
+//! 1 in 16 million. After 52 days a word's time wraps around: a client that comes back after exactly that
+//! time, and whose word was not replaced, finds the charge it had then.
 //!
-//! The memory may be [shared](ClientTable::shared) with other processes. Buckets are the same for all then; counts are
-//! kept by each in a table of its own, and what a client has in the others counts.
+//! The memory may be [shared](ClientTable::shared) with other processes. All of them then use the same
+//! buckets. Each keeps its counts in a table of its own, and adds what a client has in the others'.
 
 use crate::bucket::BucketTerms;
 use forebay_control::shared::{SharedClients, SharedCounts};
@@ -32,22 +31,22 @@ const WAYS: usize = 8;
 
 /// A unit of time is 2 to the power of this, in nanoseconds.
 const UNIT_BITS: u32 = 12;
-/// The time in a bucket's word: 52 days, then it begins anew.
+/// The bits of the time in a bucket's word: 52 days until it wraps around.
 const TIME_BITS: u32 = 40;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
-/// The count in a count's word.
+/// The bits of the count in a count's word.
 const COUNT_BITS: u32 = 24;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
-/// No bucket is charged further ahead, and no client is ignored for longer: a day, and a minute for
-/// those who queue. What seems to be further ahead lies in the past.
+/// The furthest that a bucket is charged ahead or a client is ignored: a day, and a minute for requests that
+/// queue. A time that seems to be further ahead lies in the past.
 const MOST_AHEAD: u64 = ((86_400 + 60 + 3600) * 1_000_000_000) >> UNIT_BITS;
 
-/// How far clocks of callers may lie apart.
+/// How far the clocks of callers may lie apart.
 const LAG: u64 = 10_000_000_000 >> UNIT_BITS;
 
-/// The number under which clients have buckets: another one for other terms, so that a client is
-/// not measured by what was before.
+/// A number under which clients have buckets, made from what the bucket is for. Other terms give another
+/// number, so that a client's old charge does not count under a new limit.
 pub(crate) fn number(of: impl Hash) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(of)
 }
@@ -56,7 +55,7 @@ pub(crate) fn number(of: impl Hash) -> u64 {
 #[repr(align(64))]
 struct Set([AtomicU64; WAYS]);
 
-/// What is kept for clients.
+/// The buckets and counts of clients.
 #[derive(Debug)]
 pub(crate) struct ClientTable {
     secret: [u64; 2],
@@ -65,18 +64,18 @@ pub(crate) struct ClientTable {
     uncounted: AtomicU64,
 }
 
-/// Where the tables lie.
+/// The memory in which the tables lie.
 #[derive(Debug)]
 enum TableWords {
     Own { buckets: Box<[Set]>, counts: Box<[Set]> },
     Shared(SharedClients),
 }
 
-/// Whose, and for what: a hash with a key.
+/// A keyed hash of the client and of what the word is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientHash(u64);
 
-/// A place in the counts.
+/// The position of a client's word in the table of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientSlot(u32);
 
@@ -87,17 +86,18 @@ impl Default for ClientTable {
 }
 
 impl ClientTable {
-    /// No tables, for a policy that keeps nothing for clients. Nothing may be asked of it.
+    /// A table without memory, for a policy that keeps nothing for clients. No other method may be called on
+    /// it, except [`is_there`](ClientTable::is_there).
     pub(crate) fn none() -> ClientTable {
         ClientTable::new(0)
     }
 
-    /// Whether there are tables.
+    /// Whether the tables have memory.
     pub(crate) fn is_there(&self) -> bool {
         self.sets() > 0
     }
 
-    /// Tables of so many words, a power of two and at least eight.
+    /// Tables of `words` words each, a power of two and at least eight.
     pub(crate) fn new(words: usize) -> ClientTable {
         let sets = || (0..words / WAYS).map(|_| Set::default()).collect();
         ClientTable::with([0, 1].map(random), TableWords::Own { buckets: sets(), counts: sets() })
@@ -113,7 +113,7 @@ impl ClientTable {
         ClientTable { secret, words, evicted: AtomicU64::new(0), uncounted: AtomicU64::new(0) }
     }
 
-    /// Sets of each table.
+    /// The number of sets in each table.
     fn sets(&self) -> usize {
         match &self.words {
             TableWords::Own { buckets, .. } => buckets.len(),
@@ -138,7 +138,7 @@ impl ClientTable {
         }
     }
 
-    /// What a client has in other processes.
+    /// The client's counts in other processes.
     fn count_of_others(&self, key: ClientHash) -> u64 {
         let TableWords::Shared(clients) = &self.words else { return 0 };
         let (set, tag) = (self.set_of(key), key.0 << COUNT_BITS);
@@ -148,22 +148,22 @@ impl ClientTable {
         of_client.map(|word| word & COUNT_MASK).sum()
     }
 
-    /// The key of the client with this address. `of` says for what.
+    /// The key of the client with this address; `of` is the number of what is kept for it.
     #[inline]
     pub(crate) fn key(&self, of: u64, client: IpAddr) -> ClientHash {
         self.key_of(of, ClientKey::of(client))
     }
 
-    /// The same of a client that is known by its key.
+    /// The key of a client given as a `ClientKey`.
     #[inline]
     pub(crate) fn key_of(&self, of: u64, client: ClientKey) -> ClientHash {
         ClientHash(number((self.secret, of, client.as_u64())))
     }
 
-    /// An event of a client, as [`bucket::charge`](crate::bucket::charge) has it.
+    /// Charges an event of a client, like [`bucket::charge`](crate::bucket::charge).
     ///
     /// # Errors
-    /// It is not admitted, and after how many nanoseconds it would be.
+    /// The event is not admitted; the error is the time after which it would be, in nanoseconds.
     #[inline]
     pub(crate) fn charge(
         &self,
@@ -203,8 +203,8 @@ impl ClientTable {
         }
     }
 
-    /// Gives up a turn that [`charge`](ClientTable::charge) has reserved, as
-    /// [`bucket::give_up`](crate::bucket::give_up) has it.
+    /// Gives up a turn that [`charge`](ClientTable::charge) has reserved, like
+    /// [`bucket::give_up`](crate::bucket::give_up).
     pub(crate) fn give_up(&self, key: ClientHash, turn_ns: u64, terms: &BucketTerms) {
         let terms = Units::of(terms);
         let before = (turn_ns >> UNIT_BITS) + terms.tolerance;
@@ -218,7 +218,7 @@ impl ClientTable {
         }
     }
 
-    /// Ignores a client for so long, if it is not ignored for longer already. No client is ignored for
+    /// Ignores a client for `for_ns`, unless it is ignored for longer already. No client is ignored for
     /// longer than `most_ns`: a word further ahead lies in the past.
     pub(crate) fn ignore(&self, key: ClientHash, now_ns: u64, for_ns: u64, most_ns: u64) {
         let now = now_ns >> UNIT_BITS;
@@ -233,7 +233,7 @@ impl ClientTable {
         }
     }
 
-    /// For how much longer a client is ignored, 0 if it is not; no client is for longer than `most_ns`.
+    /// How much longer a client is ignored; 0 if it is not. No client is ignored for longer than `most_ns`.
     #[inline]
     pub(crate) fn ignored_ns(&self, key: ClientHash, now_ns: u64, most_ns: u64) -> u64 {
         let word = find_bucket(self.buckets(key), key);
@@ -241,10 +241,11 @@ impl ClientTable {
         word.map_or(0, |(_, word)| ahead(word, now, most) << UNIT_BITS)
     }
 
-    /// Counts one more of a client, which may have `most` at once.
+    /// Counts one more request of a client that may have `most` at once. `Ok(None)` if there was no place to
+    /// count it.
     ///
     /// # Errors
-    /// There are as many already. `Ok(None)` if it could not be counted.
+    /// The client has as many already.
     #[inline]
     pub(crate) fn enter(&self, key: ClientHash, most: u32) -> Result<Option<ClientSlot>, ()> {
         let most = u64::from(most).min(COUNT_MASK);
@@ -274,7 +275,7 @@ impl ClientTable {
                 continue;
             }
             let client_slot = ClientSlot((set * WAYS + way) as u32);
-            // after it counts here: another process that enters now sees this one, or is seen
+            // after the store here: of two processes that enter at once, at least one sees the other's count
             fence(SeqCst);
             if (next & COUNT_MASK) + self.count_of_others(key) > most {
                 self.leave(client_slot);
@@ -284,15 +285,15 @@ impl ClientTable {
         }
     }
 
-    /// One less. The client slot is one that [`enter`](ClientTable::enter) gave, each only once: while it is
-    /// taken, its count is above zero and its word is no other client's.
+    /// Counts one request less. `client_slot` comes from [`enter`](ClientTable::enter) and is used only once:
+    /// until then the count is above zero, so the word is no other client's.
     #[inline]
     pub(crate) fn leave(&self, client_slot: ClientSlot) {
         let client_slot = client_slot.0 as usize;
         self.counts(client_slot / WAYS)[client_slot % WAYS].fetch_sub(1, Relaxed);
     }
 
-    /// How much is counted now. It looks at the whole table.
+    /// How many requests are counted now. The call reads the whole table.
     pub(crate) fn counted(&self) -> u64 {
         let words = (0..self.sets()).flat_map(|set| self.counts(set));
         words.map(|word| word.load(Relaxed) & COUNT_MASK).sum()
@@ -303,18 +304,19 @@ impl ClientTable {
         self.evicted.load(Relaxed)
     }
 
-    /// Requests that found no place to be counted.
+    /// Requests that were not counted because there was no place.
     pub(crate) fn uncounted(&self) -> u64 {
         self.uncounted.load(Relaxed)
     }
 
-    /// The set by the upper half of the hash, whose word by the lower.
+    /// The set that the upper half of the hash selects; the lower half marks the client's word in it.
     #[inline]
     fn set_of(&self, key: ClientHash) -> usize {
         (key.0 >> 40) as usize & (self.sets() - 1)
     }
 
-    /// Puts a client's word into its place. `false` if another caller was faster: then it is looked for again.
+    /// Writes a client's word into its place. `false` if another caller was faster; the caller then searches
+    /// again.
     #[inline]
     fn put(&self, ways: &[AtomicU64; WAYS], place: &BucketPlace, next: u64) -> bool {
         let BucketPlace { way, seen, ahead, is_own } = *place;
@@ -334,30 +336,30 @@ impl ClientTable {
     }
 }
 
-/// A set of a table.
+/// The words of a set.
 #[inline]
 fn ways(table: &[AtomicU64], set: usize) -> &[AtomicU64; WAYS] {
     &table.as_chunks().0[set]
 }
 
-/// A number that nobody can foresee.
+/// A number that no client can predict.
 fn random(of: u64) -> u64 {
     RandomState::new().hash_one(of)
 }
 
-/// Where the bucket of a client is, or is to be.
+/// The place of a client's bucket in its set, or the place it can take.
 struct BucketPlace {
     way: usize,
-    /// The word there.
+    /// The word that was read there.
     seen: u64,
-    /// How far its time lies ahead.
+    /// How far the word's time lies ahead.
     ahead: u64,
-    /// Whether it is the client's, and not that of another.
+    /// Whether the word is the client's, and not another's.
     is_own: bool,
 }
 
 impl BucketPlace {
-    /// Of the client's bucket, which is no further ahead than `most`; if it has none, of the [soonest].
+    /// Finds the client's bucket, which is at most `most` ahead; if it has none, the [soonest] to be full.
     #[inline]
     fn find(ways: &[AtomicU64; WAYS], key: ClientHash, now: u64, most: u64) -> BucketPlace {
         match find_bucket(ways, key) {
@@ -372,7 +374,7 @@ impl BucketPlace {
     }
 }
 
-/// Terms in units of time.
+/// A bucket's terms in the table's units of time.
 struct Units {
     interval: u64,
     tolerance: u64,
@@ -391,13 +393,13 @@ impl Units {
     }
 }
 
-/// How far ahead the word of a client can be that is ignored for `most_ns` at most.
+/// The furthest that the word of a client can be ahead if it is ignored for at most `most_ns`.
 #[inline]
 fn most_ignored(most_ns: u64) -> u64 {
     (units(most_ns) + LAG).min(MOST_AHEAD)
 }
 
-/// Rounded up.
+/// Nanoseconds in units of time, rounded up.
 #[inline]
 fn units(ns: u64) -> u64 {
     ns.div_ceil(1 << UNIT_BITS)
@@ -422,7 +424,7 @@ fn find_bucket(ways: &[AtomicU64; WAYS], key: ClientHash) -> Option<(usize, u64)
     words.into_iter().find(|(_, word)| word & !TIME_MASK == tag)
 }
 
-/// The bucket that is full or will be the soonest, the first of them: callers that look at the same
+/// The bucket that is full, or will be soonest; of several the first, so that callers that look at the same
 /// time choose the same.
 #[cold]
 fn soonest(ways: &[AtomicU64; WAYS], now: u64) -> (usize, u64, u64) {
@@ -431,18 +433,18 @@ fn soonest(ways: &[AtomicU64; WAYS], now: u64) -> (usize, u64, u64) {
     aheads.min_by_key(|(.., ahead)| *ahead).unwrap_or_default()
 }
 
-/// After a word of a client that had none was put into its place: whether another caller has put one
-/// for the same client into another place meanwhile. Then this one is taken back, and the caller looks
-/// again; both may, and one of them is first the next time. `tag` are the bits that name the client;
-/// another word counts if any bit of `used` is set in it, or always if there is none.
+/// Called after a word was stored for a client that had none. If another caller has stored one for the same
+/// client in another place meanwhile, the word is taken back, and the caller searches again. Both callers may
+/// do so; the next time one of them is first. `tag` masks the bits that name the client. Another word counts
+/// if any bit of `used` is set in it, or always if `used` is 0.
 #[cold]
 fn is_withdrawn(ways: &[AtomicU64; WAYS], way: usize, word: u64, tag: u64, used: u64) -> bool {
-    // of two that look for each other's word one sees it
+    // the fence: of two callers that look for each other's word at least one sees it
     fence(SeqCst);
     let is_same = |other: u64| other & tag == word & tag && (used == 0 || other & used > 0);
     let is_twice =
         ways.iter().enumerate().any(|(at, other)| at != way && is_same(other.load(Relaxed)));
-    // a word that another thread has charged since stays
+    // a word that another thread has charged since is left
     is_twice && ways[way].compare_exchange(word, 0, Relaxed, Relaxed).is_ok()
 }
 

@@ -10,38 +10,38 @@ use crate::pattern::{FileType, MethodPattern, PathPattern, SitePattern, original
 use crate::query::Parameter;
 use std::fmt;
 
-/// Which requests a rule is for. All conditions must hold; the values of one are alternatives; one without
-/// values always holds.
+/// The requests that a rule applies to. All conditions must hold; the values of one are alternatives; a
+/// condition without values always holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
-    /// Where the client is.
+    /// The client's address and port.
     pub client: Vec<Endpoint>,
-    /// Which of our addresses it has reached.
+    /// The server's address and port that the client has reached.
     pub local: Vec<Endpoint>,
-    /// The host it asks for.
+    /// The host of the request.
     pub site: Vec<SitePattern>,
     /// The method.
     pub method: Vec<MethodPattern>,
-    /// The path, or that of the file that it is a compressed form of.
+    /// The path; for a compressed form of a file, also the path of that file.
     pub path: Vec<PathPattern>,
     /// A parameter of the query.
     pub query: Vec<Parameter>,
-    /// What stands behind the last dot of the path.
+    /// The file type: the text after the last dot of the path.
     pub file_type: Vec<FileType>,
     /// The client's certificate.
     pub certificate: Vec<CertificatePattern>,
     /// The identity that the client has proven.
     pub identity: Vec<IdentityPattern>,
-    /// The fields of the head: any line of it.
+    /// The header fields, each line by itself.
     pub header: Vec<FieldCondition>,
-    /// Its cookies.
+    /// The request's cookies.
     pub cookie: Vec<FieldCondition>,
-    /// Capitals do not count in path, query and values of fields and cookies.
+    /// Whether case is ignored in path, query, and values of fields and cookies.
     pub ignore_case: bool,
 }
 
 impl Conditions {
-    /// Whether all of them hold.
+    /// Whether all conditions hold.
     pub fn hold<'f, F>(&self, facts: &RequestFacts<'f, F>) -> bool
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
@@ -49,10 +49,10 @@ impl Conditions {
         ConditionSet::of(self).failed(self, facts).is_none()
     }
 
-    /// The same, with every pattern made to ignore capitals if that is asked for.
+    /// The same conditions, with every pattern made to ignore case if `ignore_case` is set.
     ///
     /// # Errors
-    /// Which patterns take too much memory then.
+    /// A pattern takes too much memory then; the error names its condition.
     pub fn folded(mut self) -> Result<Conditions, (ConditionKind, RegexError)> {
         if !self.ignore_case {
             return Ok(self);
@@ -102,7 +102,7 @@ pub enum ConditionKind {
 }
 
 impl ConditionKind {
-    /// All of them.
+    /// All kinds, in the order in which they are tried.
     pub const ALL: [ConditionKind; 11] = [
         ConditionKind::Method,
         ConditionKind::Local,
@@ -117,7 +117,7 @@ impl ConditionKind {
         ConditionKind::Cookie,
     ];
 
-    /// The key for it in a configuration.
+    /// The key of the condition in a configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             ConditionKind::Method => "method",
@@ -134,7 +134,7 @@ impl ConditionKind {
         }
     }
 
-    /// Whether a rule asks for it.
+    /// Whether the conditions of a rule have values of this kind.
     pub fn is_asked(self, conditions: &Conditions) -> bool {
         match self {
             ConditionKind::Method => !conditions.method.is_empty(),
@@ -151,7 +151,7 @@ impl ConditionKind {
         }
     }
 
-    /// Whether one of the alternatives holds. The rule must ask for it.
+    /// Whether one of the alternatives of this kind holds. The rule must have some.
     pub(crate) fn holds<'f, F>(self, conditions: &Conditions, facts: &RequestFacts<'f, F>) -> bool
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
@@ -191,7 +191,7 @@ impl fmt::Display for ConditionKind {
     }
 }
 
-/// A set of conditions, such as those that are still to be tried.
+/// A set of kinds of conditions, such as those that must still be tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConditionSet(u16);
 
@@ -218,13 +218,13 @@ impl ConditionSet {
         self.0.count_ones()
     }
 
-    /// The first of them.
+    /// The first kind in the set.
     #[inline]
     pub(crate) fn first(self) -> Option<ConditionKind> {
         ConditionKind::ALL.get(self.0.trailing_zeros() as usize).copied()
     }
 
-    /// Those of them that do not hold.
+    /// The kinds in the set whose conditions do not hold.
     pub(crate) fn failing<'f, F>(
         self,
         conditions: &Conditions,
@@ -237,7 +237,7 @@ impl ConditionSet {
         ConditionKind::ALL.into_iter().filter(holds).fold(self, ConditionSet::without)
     }
 
-    /// The first of them that does not hold.
+    /// The first kind in the set whose condition does not hold.
     #[inline]
     pub(crate) fn failed<'f, F>(
         self,

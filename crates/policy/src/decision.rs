@@ -1,46 +1,46 @@
-//! What was decided.
+//! Decisions and refusals: the results of judging.
 
 use crate::rule::{Over, Per};
 pub use forebay_metrics::{RefusalReason, RefusedAt};
 
-/// Which rule decides what: numbers of rules in the order they were written, from 0.
+/// The rule that decides each setting. Rules are numbered in the order they were written, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decisions {
-    /// The class, as its place in the order: 0 is served first.
+    /// The rank of the class: 0 is served first.
     pub rank: u8,
-    /// The rule that gave the class; `None` if it is the default.
+    /// The rule that gave the class; `None` for the default class.
     pub class: Option<u32>,
-    /// The rule whose limit on connections holds.
+    /// The rule whose limit on connections applies.
     pub connections: Option<u32>,
-    /// The rule whose limit on requests holds.
+    /// The rule whose limit on requests applies.
     pub requests: Option<u32>,
-    /// The rule whose limit on requests at once holds.
+    /// The rule whose limit on requests at once applies.
     pub in_flight: Option<u32>,
-    /// The rule that says after how many requests a connection ends.
+    /// The rule that limits the requests of a connection.
     pub per_connection: Option<u32>,
-    /// The rule whose action is done.
+    /// The rule whose action is taken.
     pub action: Option<u32>,
 }
 
-/// What becomes of that which is refused.
+/// What the client of a refused connection or request gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefusalAnswer {
-    /// An error.
+    /// An error response.
     Reject {
-        /// Its status.
+        /// The status.
         status: u16,
-        /// What `Retry-After` says, in seconds; 0 for nothing.
+        /// The value of `Retry-After`, in seconds; 0 for no such field.
         retry_after_s: u32,
     },
     /// A reset.
     Reset,
-    /// Silence where that is possible, else a reset.
+    /// No answer where that is possible, otherwise a reset.
     Drop,
 }
 
 impl RefusalAnswer {
-    /// What becomes of that which is over a limit, and would be admitted after so long. When one of the requests at
-    /// once ends is not known; a second is as good as anything.
+    /// The answer to a request or connection that is over a limit and would be admitted after `retry_ns`. For
+    /// a limit on requests at once that time is unknown, so `Retry-After` is a second.
     pub(crate) fn of(over: Over, per: Per, retry_ns: u64) -> RefusalAnswer {
         let stated = match over {
             Over::Reject { status } => status,
@@ -52,20 +52,20 @@ impl RefusalAnswer {
         RefusalAnswer::Reject { status: per.status(stated), retry_after_s }
     }
 
-    /// Rounded up, at least 1.
+    /// A time in whole seconds, rounded up, at least 1.
     pub(crate) fn seconds(ns: u64) -> u32 {
         u32::try_from(ns.div_ceil(1_000_000_000)).unwrap_or(u32::MAX).max(1)
     }
 }
 
-/// A refusal.
+/// A refusal of a connection or request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyRefusal {
-    /// Its class, as its place in the order.
+    /// The rank of its class.
     pub rank: u8,
     /// The rule that refused; `None` if no rule did.
     pub rule: Option<u32>,
-    /// Why.
+    /// The reason for the refusal.
     pub reason: RefusalReason,
     /// What the client gets.
     pub answer: RefusalAnswer,

@@ -1,4 +1,4 @@
-//! Addresses and ports as conditions: voigt's four-tuple is two of them.
+//! Addresses and ports as conditions; two of them, for client and server, are voigt's four-tuple.
 
 use forebay_http::cidr::{CidrBlock, CidrError, bits_of};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A set of addresses, with a range of ports:
 ///
-/// | text | what it holds |
+/// | text | addresses and ports |
 /// |---|---|
 /// | `*` | everything |
 /// | `10.1.1.0/24`, `192.0.2.7` | a network, an address; any port |
@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// | `[2001:db8::1]:80`, `[2001:db8::]/32:80`, `[fd00::5-fd00::9]:80` | with a port an IPv6 address stands in brackets |
 /// | `unix` | clients that came through a Unix socket |
 ///
-/// An IPv4 address in IPv6's form counts as IPv4. A port that is not known is in no range.
+/// An IPv4-mapped IPv6 address counts as IPv4. An unknown port is in no range.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     text: Box<str>,
@@ -34,7 +34,7 @@ enum Who {
     Range(AddressRange),
 }
 
-/// Addresses from one to another, both in it.
+/// A range of addresses, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct AddressRange {
     first: u128,
@@ -45,33 +45,33 @@ struct AddressRange {
 /// The addresses of an [`Endpoint`], for callers that look them up in a form of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
-    /// All of them.
+    /// All addresses.
     Any,
-    /// None of them.
+    /// No addresses.
     Nowhere,
-    /// No address: a Unix socket.
+    /// The client of a Unix socket, which has no address.
     Unix,
-    /// Those that begin with the same bits.
+    /// Addresses that begin with the same bits.
     Network {
-        /// The first of them; an IPv4 address stands in `::ffff:0:0/96`.
+        /// The first address; an IPv4 address stands in `::ffff:0:0/96`.
         first: Ipv6Addr,
-        /// How many bits are the same, also of those that stand before an IPv4 address.
+        /// How many bits are the same, including the 96 before an IPv4 address.
         len: u8,
-        /// Whether IPv4 addresses are meant, or IPv6 addresses. Never both.
+        /// Whether the addresses are IPv4 rather than IPv6. A network never has both.
         is_v4: bool,
     },
-    /// Those from one to another, both in it.
+    /// Addresses from one to another, both included.
     Range {
-        /// The first; an IPv4 address stands in `::ffff:0:0/96`.
+        /// The first address; an IPv4 address stands in `::ffff:0:0/96`.
         first: Ipv6Addr,
-        /// The last, not before the first.
+        /// The last address, not before the first.
         last: Ipv6Addr,
-        /// Whether IPv4 addresses are meant, or IPv6 addresses. Never both.
+        /// Whether the addresses are IPv4 rather than IPv6. A range never has both.
         is_v4: bool,
     },
 }
 
-/// Whether this is what stands for either end of a Unix socket: no address and no port.
+/// Whether this address stands for an end of a Unix socket: unspecified, with port 0.
 #[inline]
 pub(crate) fn is_unix(address: SocketAddr) -> bool {
     address.port() == 0 && address.ip() == IpAddr::V4(Ipv4Addr::UNSPECIFIED)
@@ -83,7 +83,7 @@ impl AddressRange {
         is_v4 == self.is_v4 && (self.first..=self.last).contains(&bits)
     }
 
-    /// The smallest network around it.
+    /// The smallest network that contains the range.
     fn around(self) -> CidrBlock {
         CidrBlock::around(self.first, self.last, self.is_v4)
     }
@@ -93,7 +93,7 @@ impl Endpoint {
     /// Reads one of the forms above.
     ///
     /// # Errors
-    /// [`EndpointError`] for anything else, and for bits behind a prefix.
+    /// [`EndpointError`] for any other text, and for bits set after a prefix.
     pub fn parse(text: &str) -> Result<Endpoint, EndpointError> {
         let (address, ports) = split_ports(text)?;
         let ports = ports.map(parse_ports).transpose()?;
@@ -113,18 +113,18 @@ impl Endpoint {
         Endpoint { text: block.to_string().into(), who: Who::Block(block), ports: None }
     }
 
-    /// No address at all: what a rule names whose set of addresses is empty.
+    /// The empty set, for a rule whose configured set of addresses is empty.
     pub fn nowhere() -> Endpoint {
         Endpoint { text: "nowhere".into(), who: Who::Nowhere, ports: None }
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether the address and port are in it. Port 0 is one that is not known; `0.0.0.0:0` stands for
-    /// a Unix socket.
+    /// Whether the set contains the address and port. Port 0 is an unknown port; `0.0.0.0:0` stands for a
+    /// Unix socket.
     #[inline]
     pub fn holds(&self, address: SocketAddr) -> bool {
         let holds_address = match self.who {
@@ -145,7 +145,7 @@ impl Endpoint {
         self.ports.is_none_or(|(first, last)| (first..=last).contains(&port))
     }
 
-    /// Its addresses.
+    /// The addresses of the set.
     pub fn addresses(&self) -> Addresses {
         match self.who {
             Who::Any => Addresses::Any,
@@ -162,12 +162,12 @@ impl Endpoint {
         }
     }
 
-    /// Its ports, first and last; `None` for all.
+    /// The ports of the set, first and last; `None` for all.
     pub fn ports(&self) -> Option<(u16, u16)> {
         self.ports
     }
 
-    /// The network that all its addresses are in, if they are not all there are.
+    /// The network that contains all addresses of the set; `None` if the set has all addresses.
     pub(crate) fn block(&self) -> Option<CidrBlock> {
         match self.who {
             Who::Block(block) => Some(block),
@@ -176,13 +176,13 @@ impl Endpoint {
         }
     }
 
-    /// Whether it asks for more than to be in that network.
+    /// Whether the set is smaller than that network with all ports.
     pub(crate) fn asks_more(&self) -> bool {
         self.ports.is_some() || matches!(self.who, Who::Range(_))
     }
 }
 
-/// The same addresses and ports are the same, however they were written.
+/// Equality goes by addresses and ports, however they were written.
 impl PartialEq for Endpoint {
     fn eq(&self, other: &Endpoint) -> bool {
         (self.who, self.ports) == (other.who, other.ports)
@@ -197,10 +197,10 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Takes brackets off, and what follows the colon that separates a port.
+/// Splits off the ports after the last colon, and removes brackets.
 fn split_ports(text: &str) -> Result<(&str, Option<&str>), EndpointError> {
     if text.starts_with('[') {
-        // what stands in brackets is read again, without them, by `parse_block`
+        // `parse_block` reads the text in brackets again, without them
         let Some((_, rest)) = text.split_once(']') else { return Err(EndpointError::Bracket) };
         return match rest.find(':') {
             _ if rest.starts_with('-') => Err(EndpointError::Bracket),
@@ -219,7 +219,7 @@ fn split_ports(text: &str) -> Result<(&str, Option<&str>), EndpointError> {
     }
 }
 
-/// Reads both ends of a range, the brackets perhaps around both.
+/// Reads both ends of a range, which may have brackets around the whole.
 fn parse_range(first: &str, last: &str) -> Result<Who, EndpointError> {
     let (first, last) = match (first.strip_prefix('['), last.strip_suffix(']')) {
         (Some(first), Some(last)) if first.contains(':') && last.contains(':') => (first, last),
@@ -252,7 +252,7 @@ fn parse_port(text: &str) -> Result<u16, EndpointError> {
     port.ok_or(EndpointError::Port)
 }
 
-/// Reads a network or an address, an IPv6 address perhaps in brackets.
+/// Reads a network or an address; an IPv6 address may have brackets.
 fn parse_block(text: &str) -> Result<CidrBlock, EndpointError> {
     let Some(rest) = text.strip_prefix('[') else { return Ok(CidrBlock::parse(text)?) };
     let (address, len) = rest.split_once(']').ok_or(EndpointError::Bracket)?;
@@ -265,23 +265,23 @@ fn parse_block(text: &str) -> Result<CidrBlock, EndpointError> {
 /// Why a text is not a set of addresses and ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointError {
-    /// Not an address or a network.
+    /// The text is not an address or a network.
     Block(CidrError),
-    /// Not an IPv6 address between brackets.
+    /// The text in brackets is not an IPv6 address.
     Bracket,
-    /// Not two addresses with a dash between them.
+    /// The text is not two addresses with a dash between them.
     Range,
-    /// A range from IPv4 to IPv6, or back.
+    /// One end of the range is IPv4, the other IPv6.
     Families,
-    /// A range of addresses that ends before it begins.
+    /// The range of addresses ends before it begins.
     BackwardsAddresses,
-    /// Not a port.
+    /// The text after the colon is not a port.
     Port,
-    /// A range of ports that ends before it begins.
+    /// The range of ports ends before it begins.
     Backwards {
-        /// The first.
+        /// The first port.
         first: u16,
-        /// The last.
+        /// The last port.
         last: u16,
     },
 }

@@ -1,4 +1,4 @@
-//! Why classes and rules are not a policy.
+//! The errors of a policy: why classes and rules cannot be compiled.
 
 use crate::class::MOST_CLASSES;
 use crate::condition::ConditionKind;
@@ -7,18 +7,18 @@ use crate::rate::Rate;
 use crate::rule::{Bounds, MOST_METRICS};
 use std::fmt;
 
-/// What is wrong, and where.
+/// An error in a class or a rule, with its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyError {
-    /// In which class or rule.
+    /// The class or rule that has the error.
     pub at: At,
-    /// Under which key of a configuration; empty if it is the whole.
+    /// The key of the configuration that has the error; empty if the whole class or rule has it.
     pub key: &'static str,
-    /// What it is.
+    /// The error.
     pub fault: PolicyFault,
 }
 
-/// A class or a rule, by its place in the list that was given.
+/// A class or a rule, by its position in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
     /// A class.
@@ -27,56 +27,56 @@ pub enum At {
     Rule(usize),
 }
 
-/// What is wrong.
+/// An error in classes or rules.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PolicyFault {
-    /// It has no name.
+    /// The class or rule has no name.
     NoName,
-    /// It has the name of an earlier one.
+    /// An earlier class or rule has the same name.
     SameName,
-    /// More than [`MOST_CLASSES`].
+    /// There are more classes than [`MOST_CLASSES`].
     TooManyClasses,
-    /// It has the priority of an earlier class.
+    /// An earlier class has the same priority.
     SamePriority {
-        /// The name of that class.
+        /// The name of the earlier class.
         other: String,
     },
-    /// A second class for whatever no rule classifies.
+    /// A second class is the default.
     SecondDefault {
-        /// The name of the first.
+        /// The name of the first default class.
         other: String,
     },
     /// The share is not between 0 and 1.
     Share,
-    /// The shares up to this one are more than 1 together.
+    /// The shares up to this class add up to more than 1.
     Shares {
         /// Their sum.
         sum: f64,
     },
-    /// A rule without any setting, and without `stop`.
+    /// The rule has no setting, and no `stop`.
     SaysNothing,
-    /// There is no such class.
+    /// No class has the name that the rule gives.
     UnknownClass {
-        /// What was asked for.
+        /// The name in the rule.
         name: String,
-        /// The one that is probably meant.
+        /// The closest existing name, if one is close.
         near: Option<String>,
     },
-    /// A limit on connections in a rule that asks for more than addresses.
+    /// The rule limits connections, but has conditions on more than addresses.
     NeedsRequest {
-        /// The first condition that needs a request.
+        /// The first of these conditions.
         condition: ConditionKind,
     },
-    /// A number that is out of its range.
+    /// A number is out of its range.
     Range {
-        /// The number.
+        /// The number in the configuration.
         found: u64,
-        /// The least.
+        /// The least that is allowed.
         least: u64,
-        /// The most.
+        /// The most that is allowed.
         most: u64,
     },
-    /// The rate is so low, or the burst so large, that it takes too long until the burst can be used
+    /// The rate is so low, or the burst so large, that it takes too long until the whole burst can be used
     /// again.
     Refill {
         /// The rate.
@@ -86,22 +86,22 @@ pub enum PolicyFault {
         /// How long it may take, in seconds.
         most_s: u64,
     },
-    /// A connection has nothing to wait for.
+    /// A limit on connections has `over` set to queue, but only requests can wait.
     CannotQueue,
-    /// Requests at once wait in one queue for the whole rule, not in one for each client.
+    /// A limit on requests at once counts each client by itself and queues: its queue is for the whole rule.
     QueueOfClient,
-    /// The rate of a rule is not between the bounds within which it may be moved, or a bound is no rate.
+    /// The rule's rate is not within the bounds between which it may be moved, or a bound is not a rate.
     Bounds {
         /// The bounds.
         bounds: Bounds,
         /// The rate.
         rate: Rate,
     },
-    /// Bounds for a rate that there is not, or one that each client has for itself.
+    /// The rule has bounds, but no rate to move, or a rate that each client has for itself.
     NothingToMove,
-    /// More rules with metrics of their own than [`MOST_METRICS`].
+    /// More than [`MOST_METRICS`] rules have metrics of their own.
     TooManyMetrics,
-    /// A pattern that ignores capitals takes too much memory.
+    /// A pattern that ignores case takes too much memory.
     Regex(RegexError),
 }
 

@@ -1,5 +1,5 @@
-//! Why it is so: for each rule, what it decides, or what stands in its way; of many rules those that
-//! matter.
+//! Explanations: for each rule, what it decides, or what keeps it from deciding. Of many rules, the brief
+//! form shows those that matter.
 
 use crate::condition::{ConditionKind, ConditionSet};
 use crate::decision::Decisions;
@@ -22,14 +22,14 @@ pub enum RuleSetting {
     Requests,
     /// The limit on requests at once.
     InFlight,
-    /// After how many requests a connection ends.
+    /// The limit on a connection's requests.
     PerConnection,
     /// The action.
     Action,
 }
 
 impl RuleSetting {
-    /// All of them.
+    /// All settings, in the order in which they are shown.
     pub const ALL: [RuleSetting; 6] = [
         RuleSetting::Class,
         RuleSetting::Connections,
@@ -39,7 +39,7 @@ impl RuleSetting {
         RuleSetting::Action,
     ];
 
-    /// The key for it in a configuration.
+    /// The key of the setting in a configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             RuleSetting::Class => "class",
@@ -51,7 +51,7 @@ impl RuleSetting {
         }
     }
 
-    /// The rule that decides it.
+    /// The rule that decides the setting.
     pub fn rule(self, decisions: &Decisions) -> Option<u32> {
         match self {
             RuleSetting::Class => decisions.class,
@@ -85,44 +85,44 @@ impl RuleSetting {
     }
 }
 
-/// What became of one rule.
+/// The outcome for one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleOutcome {
-    /// It matches, and decides what [`Explanation::decisions`] names it for; perhaps nothing, because
-    /// others stand before it or it names nothing that counts here.
+    /// The rule matches, and decides the settings for which [`Explanation::decisions`] names it; perhaps
+    /// none, because earlier rules decide them or they do not apply in this phase.
     Matches,
-    /// It would match, but counts in overload only, and there is none.
+    /// The rule would match, but applies only from a degree of overload that is not reached.
     NotNow,
-    /// It would match, but a rule before it does and says `stop`.
+    /// The rule would match, but an earlier rule with `stop` does: the one with this number.
     Behind(u32),
-    /// This condition, the first of those that do not, does not hold.
+    /// A condition does not hold.
     Fails {
-        /// Which one.
+        /// The first condition that does not hold.
         condition: ConditionKind,
-        /// It is the only one that does not, and there are others.
+        /// Whether it is the only one that does not hold, and the rule has others.
         nearly: bool,
     },
-    /// It asks for a request, and there is only a connection.
+    /// The rule has conditions on a request, and there is only a connection.
     NoRequest,
 }
 
-/// So many rules that nearly match are told in [`Explanation::brief`].
+/// How many nearly matching rules [`Explanation::brief`] shows at most.
 const MOST_NEAR: usize = 20;
 
-/// How a connection or a request is judged, and why.
+/// The decisions about a connection or a request, and the reasons.
 #[derive(Clone, Debug)]
 pub struct Explanation<'p> {
     policy: &'p Policy,
-    /// Which phase.
+    /// The phase that is explained.
     pub phase: JudgePhase,
-    /// What is decided; the same as without an explanation.
+    /// The decisions, the same as without an explanation.
     pub decisions: Decisions,
-    /// What became of each rule.
+    /// The outcome for each rule, by number.
     pub outcomes: Vec<RuleOutcome>,
 }
 
 impl Policy {
-    /// Judges a connection and says why, rule by rule.
+    /// Judges a connection and explains the result, rule by rule.
     pub fn explain_connection(
         &self,
         ends: &ConnectionFacts,
@@ -131,7 +131,7 @@ impl Policy {
         self.explain(JudgePhase::Connection, &bare(*ends), degree.into())
     }
 
-    /// Judges a request and says why, rule by rule.
+    /// Judges a request and explains the result, rule by rule.
     pub fn explain_request<'f, F>(
         &self,
         facts: &RequestFacts<'f, F>,
@@ -185,15 +185,15 @@ impl Explanation<'_> {
         RuleSetting::ALL.into_iter().filter(move |one| one.rule(&self.decisions) == Some(rule))
     }
 
-    /// The same in fewer lines: of the rules only those that match, those that would if it were not for
-    /// the load or a `stop`, and those that lack one of several conditions, the nearest of them if they
-    /// are many; then how many others there are.
+    /// The explanation in fewer lines: the rules that match, those that would if it were not for the load or
+    /// a `stop`, and those with one failing condition of several (if there are many, the nearest of them);
+    /// then how many others there are.
     pub fn brief(&self) -> Brief<'_> {
         Brief(self)
     }
 
-    /// Rules that nearly match. The later the condition that fails, the nearer is the rule: one that
-    /// lacks a cookie is nearer than one for another site.
+    /// The rules that nearly match. A rule is the nearer the later its failing condition stands in the order:
+    /// one that fails on a cookie is nearer than one for another site.
     fn nearest(&self) -> BTreeSet<u32> {
         let near = (0..).zip(&self.outcomes).filter_map(|(number, outcome)| match outcome {
             RuleOutcome::Fails { condition, nearly: true } => Some((Reverse(*condition), number)),
@@ -229,7 +229,7 @@ impl Explanation<'_> {
                     let says = setting_text(rule, setting);
                     writeln!(f, "{key:<12} {says}, by rule {:?}", rule.name)?;
                 }
-                // rare, and longer than the others
+                // rarely set, and its line is longer than the others
                 None if setting == RuleSetting::PerConnection => {}
                 None => writeln!(f, "{key:<12} none")?,
             }
@@ -259,7 +259,7 @@ impl Explanation<'_> {
         }
     }
 
-    /// What a rule that matches names in vain, and which rule has it.
+    /// Writes which settings a matching rule names in vain, and which rules decide those.
     fn taken(&self, number: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(rule) = self.policy.rules().get(number as usize) else { return Ok(()) };
         let named =
@@ -273,7 +273,7 @@ impl Explanation<'_> {
     }
 }
 
-/// Shows an [`Explanation`] in few lines.
+/// Displays an [`Explanation`] in few lines.
 #[derive(Clone, Copy, Debug)]
 pub struct Brief<'e>(&'e Explanation<'e>);
 
@@ -305,7 +305,7 @@ impl fmt::Display for Brief<'_> {
     }
 }
 
-/// What is decided, a line for each setting; then a line for each rule.
+/// Displays the decisions, a line for each setting, and then a line for each rule.
 impl fmt::Display for Explanation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.settings(f)?;
@@ -316,7 +316,7 @@ impl fmt::Display for Explanation<'_> {
     }
 }
 
-/// What a setting of a rule says, in the form of a configuration; empty if the rule does not name it.
+/// The value of a rule's setting, in the form of a configuration; empty if the rule does not have it.
 fn setting_text(rule: &Rule, setting: RuleSetting) -> String {
     let limit = |limit: &Option<Limit>| limit.as_ref().map(Limit::to_string);
     let text = match setting {

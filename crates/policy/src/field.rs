@@ -5,15 +5,15 @@ use crate::pattern::is_token;
 use crate::place;
 use std::fmt;
 
-/// A name, or a name and a value: `X-Beta` is there, `tier=gold` has this value, `tier=go*` a value
-/// that fits, where each star stands for any run of bytes; behind `=~` stands a regular expression.
-/// Case counts in values, unless it is told to be ignored, and in names of cookies, not in names of
-/// header fields.
+/// A condition on a header field or cookie: a name, or a name and a value. `X-Beta` asks that it is there,
+/// `tier=gold` for this value, and in `tier=go*` each star stands for any run of bytes; a regular expression
+/// follows `=~`. Case counts in values, unless the rule ignores it, and in names of cookies, but not in names
+/// of header fields.
 #[derive(Clone, Debug)]
 pub struct FieldCondition {
     text: Box<str>,
     name: Box<str>,
-    /// `None` if any will do.
+    /// The value; `None` if any value matches.
     value: Option<Matcher>,
     ignores_case: bool,
 }
@@ -22,7 +22,7 @@ impl FieldCondition {
     /// Reads a name, or a name and a value with `=` between them.
     ///
     /// # Errors
-    /// [`FieldConditionError`] for anything else.
+    /// [`FieldConditionError`] for any other text.
     pub fn parse(text: &str) -> Result<FieldCondition, FieldConditionError> {
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -51,34 +51,33 @@ impl FieldCondition {
         Ok(FieldCondition { text: text.into(), name: name.into(), value, ignores_case: false })
     }
 
-    /// The same, where capitals in the value do not count.
+    /// The same condition, ignoring case in the value.
     ///
     /// # Errors
-    /// It takes too much memory.
+    /// The pattern takes too much memory.
     pub fn ignoring_case(&self) -> Result<FieldCondition, RegexError> {
         let value = self.text.split_once('=').map(|(_, value)| value);
         let value = value.map(Matcher::parse_ignoring_case).transpose()?;
         Ok(FieldCondition { value, ignores_case: true, ..self.clone() })
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The name.
+    /// The name of the field or cookie.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether this header field is meant and fits; `value` comes without surrounding blanks.
+    /// Whether the condition matches this header field; `value` comes without surrounding blanks.
     #[inline]
     pub fn matches_header(&self, name: &str, value: &[u8]) -> bool {
         self.name.eq_ignore_ascii_case(name) && self.fits(value)
     }
 
-    /// Whether one of the cookies in the value of a `Cookie` field (RFC 6265 §4.2.1) is meant and
-    /// fits.
+    /// Whether the condition matches one of the cookies in the value of a `Cookie` field (RFC 6265 §4.2.1).
     pub fn matches_cookies(&self, value: &[u8]) -> bool {
         value.split(|&byte| byte == b';').any(|pair| {
             let at = pair.iter().position(|&byte| byte == b'=');
@@ -87,8 +86,8 @@ impl FieldCondition {
         })
     }
 
-    /// What the values begin with that fit, and whether all do that begin with it, and not only this one: `None` if
-    /// it is more than that.
+    /// The text with which matching values begin, and whether every value that begins with it matches, rather
+    /// than only the text itself. `None` if the condition is not of this form.
     pub(crate) fn beginning(&self) -> Option<(&[u8], bool)> {
         let Some(value) = &self.value else { return Some((b"", true)) };
         let glob = value.glob().filter(|glob| glob.is_exact() || glob.is_prefix())?;
@@ -118,18 +117,18 @@ impl fmt::Display for FieldCondition {
 /// Why a text is not a condition for fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldConditionError {
-    /// There is no name.
+    /// The text has no name.
     Name,
-    /// A character that is in no name or value.
+    /// The text has a character that no name or value contains.
     Character {
         /// The character.
         character: char,
-        /// Its place; the first character is 1.
+        /// The position of the character, from 1.
         at: usize,
     },
-    /// A value with blanks around it: values are compared without.
+    /// The value has blanks around it, though values are compared without them.
     Blank,
-    /// Not a regular expression.
+    /// The text after `=~` is not a regular expression.
     Regex(RegexError),
 }
 

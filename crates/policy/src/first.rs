@@ -1,12 +1,14 @@
-//! What an enforcer can do that sees no more of a connection than its first segment of data.
+//! Decisions for an enforcer that sees no more of a connection than its first segment of data, such as the
+//! kernel.
 //!
-//! It knows the four-tuple, and of the first request the method, the path, perhaps the host, and cookies, if they
-//! stand there plainly. From that it tells the class of the first request, or that it cannot tell. It is
-//! never wrong: whatever the rest of the request says, the rules give the same class.
+//! The enforcer knows the four-tuple, and of the first request the method, the path, perhaps the host, and
+//! cookies, if the segment shows them plainly. From that it determines the class of the first request, or
+//! says that it cannot tell. It is never wrong: whatever the rest of the request says, the rules give the
+//! same class.
 //!
-//! Where TLS begins there is no request to be read, but perhaps the name of the server. That tells the class of
-//! requests for this name, if nothing else is needed for it; a client that asks for another one by the same
-//! connection has said something else than it does. Nothing is refused for it.
+//! Where TLS begins there is no request to read, but perhaps the name of the server. The name determines the
+//! class of requests for this host, if the rules need nothing else. A client that then requests another host
+//! over the same connection has announced a wrong name. Nothing is refused because of a hello.
 
 mod alone;
 mod cookies;
@@ -24,33 +26,34 @@ pub use enforced_at::{EnforcedAt, LeftPatterns, WhyServer, enforced_at};
 pub use hello::{FirstHello, MOST_EXTENSIONS};
 pub use refusing::{FirstRequest, LeftBecause, acts, connections, in_flight, requests};
 
-/// So many bytes of the segment are looked at.
+/// How many bytes of the segment are read at most.
 pub const MOST_READ: usize = 384;
-/// Longer paths are not judged.
+/// The longest path that is judged, in bytes.
 pub const MOST_PATH: usize = 160;
-/// Longer hosts are not judged.
+/// The longest host that is judged, in bytes.
 pub const MOST_HOST: usize = 63;
-/// Longer methods are not judged.
+/// The longest method that is judged, in bytes.
 pub const MOST_METHOD: usize = 15;
 
-/// The beginning of a request, as far as it has only one meaning.
+/// The beginning of a request, as far as it can be read in one way only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstSegment<'s> {
-    /// Capitals, `-` and `_`.
+    /// The method: capitals, `-` and `_`.
     pub method: &'s [u8],
-    /// Is its own normal form: nothing encoded, no detour, no compressed form of a file. Without the
-    /// query.
+    /// The path, without the query. It is its own normal form: nothing is encoded, there are no dot segments,
+    /// and it does not name a compressed form of a file.
     pub path: &'s [u8],
-    /// In small letters, without the port; `None` if the first header field does not say it plainly.
+    /// The host in small letters, without the port; `None` if the first header field does not show it
+    /// plainly.
     pub host: Option<&'s [u8]>,
-    /// Cookies that stand there.
+    /// The cookies that the segment shows.
     pub cookies: FirstCookies<'s>,
 }
 
 impl<'s> FirstSegment<'s> {
-    /// Reads the beginning of a request in the data of a segment. `None` if method and path do not
-    /// stand there plainly: in TLS, in the preface of HTTP/2, where the path goes on in the next
-    /// segment or has a normal form other than itself.
+    /// Reads the beginning of a request in the data of a segment. `None` if the segment does not show method
+    /// and path plainly: in TLS, in the preface of HTTP/2, and for a path that continues in the next segment
+    /// or whose normal form differs from it.
     pub fn read(data: &'s [u8]) -> Option<FirstSegment<'s>> {
         let cookies = FirstCookies::read(data);
         let data = &data[..data.len().min(MOST_READ)];
@@ -67,7 +70,7 @@ impl<'s> FirstSegment<'s> {
     }
 }
 
-/// Whether a path is its own normal form for certain, and no compressed form of a file.
+/// Whether a path is certainly its own normal form, and no compressed form of a file.
 fn is_plain(path: &[u8]) -> bool {
     let is_detour = |two: &[u8]| matches!(two, b"//" | b"/.");
     let is_form = [&b".gz"[..], b".br", b".zst"].iter().any(|end| path.ends_with(end));
@@ -77,18 +80,18 @@ fn is_plain(path: &[u8]) -> bool {
         && !is_form
 }
 
-/// Bytes of paths that mean themselves (RFC 3986 §3.3). Behind a semicolon stand parameters, which are no part of a name
-/// where an application answers: rules go by the path without them there.
+/// Whether a byte stands for itself in a path (RFC 3986 §3.3). A semicolon does not: it begins parameters,
+/// which an application does not count as part of a name, and rules for it are matched without them.
 fn is_of_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,=:@".contains(&byte)
 }
 
-/// Bytes of hosts that mean themselves.
+/// Whether a byte stands for itself in a host.
 fn is_of_host(byte: &u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_')
 }
 
-/// The host behind a path, if the first header field says it.
+/// The host, if the first header field after the path is `Host`.
 fn host(rest: &[u8]) -> Option<&[u8]> {
     let query = rest.strip_prefix(b"?");
     let query_bytes = query.map_or(Some(0), |query| {
@@ -110,23 +113,23 @@ fn host(rest: &[u8]) -> Option<&[u8]> {
     is_good.then_some(&value[..end])
 }
 
-/// Whether a condition holds.
+/// Whether a condition holds, as far as a first segment shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holds {
-    /// For certain not.
+    /// The condition certainly does not hold.
     No,
-    /// More than the first segment is needed for that.
+    /// The first segment does not show enough to tell.
     CannotTell,
-    /// For certain.
+    /// The condition certainly holds.
     Yes,
 }
 
-/// Alternatives that one text is held against.
+/// The alternatives of a condition, which one text is compared with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Alternatives {
-    /// Texts, and whether everything that begins with one fits.
+    /// The texts. With `true`, everything that begins with the text matches.
     pub texts: Vec<(Box<[u8]>, bool)>,
-    /// There are others, which a first segment is not held against.
+    /// Whether there are alternatives that a first segment cannot be compared with.
     pub needs_more: bool,
 }
 
@@ -144,23 +147,23 @@ impl Alternatives {
     }
 }
 
-/// What of a rule's conditions can be told from a first segment, addresses aside.
+/// The conditions of a rule that a first segment can be compared with, addresses aside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentConditions {
-    /// Methods, if it asks for any.
+    /// Methods, if the rule asks for any.
     pub methods: Option<Alternatives>,
-    /// Paths, if it asks for any.
+    /// Paths, if the rule asks for any.
     pub paths: Option<Alternatives>,
-    /// Hosts, if it asks for any.
+    /// Hosts, if the rule asks for any.
     pub hosts: Option<Alternatives>,
-    /// Cookies, if it asks for any.
+    /// Cookies, if the rule asks for any.
     pub cookies: Option<Alternatives>,
-    /// It asks for something else, too.
+    /// Whether the rule also asks for something that a first segment does not show.
     pub needs_more: bool,
 }
 
 impl SegmentConditions {
-    /// Those of a rule.
+    /// The conditions of `rule`.
     pub fn of(rule: &Rule) -> SegmentConditions {
         let conditions = &rule.conditions;
         let others = [
@@ -187,7 +190,7 @@ impl SegmentConditions {
         }
     }
 
-    /// Whether they hold.
+    /// Whether the conditions hold for a segment.
     pub fn hold(&self, first: &FirstSegment<'_>) -> Holds {
         let one = |asked: &Option<Alternatives>, text: Option<&[u8]>| match (asked, text) {
             (None, _) => Holds::Yes,
@@ -204,8 +207,8 @@ impl SegmentConditions {
     }
 }
 
-/// The alternatives of a condition. `text` says what fits one, whether as a beginning, and how long a
-/// text can be that is held against it: what is longer never fits.
+/// The alternatives of a condition. `text` gives for each pattern the text that matches, whether it is a
+/// beginning, and the greatest length of a text that is compared: a longer one never matches.
 fn asked<'c, T>(
     patterns: &'c [T],
     text: impl Fn(&'c T) -> Option<(&'c [u8], bool, usize)>,
@@ -223,7 +226,7 @@ fn asked<'c, T>(
     (!patterns.is_empty()).then_some(all)
 }
 
-/// Whether the addresses that `conditions` ask for are those of a connection.
+/// Whether the ends of a connection have the addresses that `conditions` ask for.
 fn are_its_ends(conditions: &Conditions, ends: &ConnectionFacts) -> bool {
     let Conditions { client, local, .. } = conditions;
     (client.is_empty() || client.iter().any(|one| one.holds(ends.client)))
@@ -231,8 +234,8 @@ fn are_its_ends(conditions: &Conditions, ends: &ConnectionFacts) -> bool {
 }
 
 impl Policy {
-    /// The rank of the first request of a connection; `None` if the segment does not tell. What
-    /// [`request`](Policy::request) says of the whole request is the same.
+    /// The rank of the first request of a connection; `None` if the segment does not tell.
+    /// [`request`](Policy::request) gives the same rank for the whole request.
     pub fn first_segment(
         &self,
         ends: &ConnectionFacts,
@@ -242,7 +245,7 @@ impl Policy {
         self.first_rank(ends, degree.into(), |conditions| conditions.hold(first))
     }
 
-    /// The same where TLS begins: the rank of a request for the host that the hello names.
+    /// The rank of requests for the host that a TLS hello names; `None` if the hello does not tell.
     pub fn first_hello(
         &self,
         ends: &ConnectionFacts,
@@ -402,7 +405,7 @@ mod tests {
             ("/gold", "x", Some(0)),
             ("/g/1", "x", Some(0)),
             ("/late", "x", Some(0)),
-            // it may end in .never
+            // a host may end in .never
             ("/g", "x", None),
         ] {
             assert_eq!(class("192.0.2.1", 0, host, path), rank, "{path}");

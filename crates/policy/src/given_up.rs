@@ -1,10 +1,10 @@
-//! Requests that clients give up, over all connections of each: what a connection of HTTP/2 may cost, a client cannot
-//! have as often as it connects.
+//! Requests that clients give up, counted over all connections of each client: a client that may not give up
+//! more on one HTTP/2 connection cannot escape that limit by opening new ones.
 //!
-//! Each client has a bucket. One that is full is refused, and for some seconds the client takes turns: its connections
-//! have one request looked at in a turn of the engine, and each of its requests waits for one of its places in time.
-//! Nobody is measured until somebody gives something up, and nobody waits until somebody has given up too much, so
-//! others pay one load of a word.
+//! Each client has a bucket. When it is full, the client takes turns for some seconds: its connections have
+//! one request looked at in a turn of the engine, and each of its requests waits for one of its places in
+//! time. No client is measured until one gives something up, and none waits until one has given up too much,
+//! so all others pay one load of a word.
 
 use crate::bucket::BucketTerms;
 use crate::clients::ClientTable;
@@ -13,45 +13,47 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What clients of one address may give up at once. A browser that leaves a page gives up at most 128 requests; behind
-/// one address may be many.
+/// How many requests the clients of one address may give up at once. A browser that leaves a page gives up at
+/// most 128 requests, and there may be many browsers behind one address.
 pub const BURST: u32 = 4000;
 
-/// What they may give up all the time, each second.
+/// How many requests the clients of one address may give up continuously, per second.
 pub const PER_S: u32 = 200;
 
-/// So long a client takes turns once it has given up more than that, in seconds.
+/// How long a client takes turns once it has given up more than that, in seconds.
 pub const TURNS_S: u64 = 5;
 
 const TURNS_NS: u64 = TURNS_S * 1_000_000_000;
 
-/// Between two requests of clients of one address that take turns.
+/// The time between two requests of clients of one address that take turns, in nanoseconds.
 const TURN_NS: u64 = 2_000_000;
 
-/// A request that takes its turn waits this long at least: most of what is given up at once is given up until then.
+/// The shortest wait of a request for its turn, in nanoseconds: within it, most of the requests that are
+/// given up at once have been given up.
 const LEAST_WAIT_NS: u64 = 20_000_000;
 
-/// No request waits longer for its turn: whoever shares the address is served.
+/// The longest wait of a request for its turn, in nanoseconds, so that other clients of the address are
+/// served.
 const MOST_WAIT_NS: u64 = 250_000_000;
 
-/// Clients that are known at a time, a power of two.
+/// How many clients are known at a time, a power of two.
 const CLIENTS: usize = 1 << 12;
 
-/// What a bucket is for, and what the time of a client's turns is for.
+/// The numbers in the client table of a client's bucket, and of the time for which it takes turns.
 const GIVEN_UP: u64 = 1;
 const TURNS: u64 = 2;
 
-/// What a bucket is for whose places in time are turns.
+/// The number in the client table of the bucket whose places in time are turns.
 const TURN: u64 = 3;
 
-/// The sums of all clients.
+/// What all clients have given up.
 #[derive(Debug)]
 pub struct GivenUpSums {
-    /// Made when a client gives something up.
+    /// The table of clients, made when a client first gives something up.
     table: OnceLock<ClientTable>,
     terms: BucketTerms,
     turn: BucketTerms,
-    /// Until then somebody takes turns.
+    /// Until when some client takes turns.
     turns_until_ns: AtomicU64,
 }
 
@@ -67,11 +69,11 @@ impl Default for GivenUpSums {
 }
 
 impl GivenUpSums {
-    /// A client has given up so many requests. Whether they are not too many.
+    /// Counts `count` requests that a client has given up. Returns whether the client is within its limit.
     pub fn charge(&self, client: ClientKey, count: usize, now_ns: u64) -> bool {
         let table = self.table.get_or_init(|| ClientTable::new(CLIENTS));
         let key = table.key_of(GIVEN_UP, client);
-        // above that the bucket is full, whatever else comes
+        // this many fill the bucket, so more need not be charged
         let mut each = 0..count.min(BURST as usize + 1);
         if each.all(|_| table.charge(key, now_ns, &self.terms).is_ok()) {
             return true;
@@ -87,7 +89,8 @@ impl GivenUpSums {
         now_ns < self.turns_until_ns.load(Relaxed) && self.is_known_to(client, now_ns)
     }
 
-    /// How long a request of a client waits for its turn, in milliseconds; 0 if the client takes none.
+    /// How long a request of a client waits for its turn, in milliseconds; 0 if the client does not take
+    /// turns.
     #[inline]
     pub fn turn_ms(&self, client: ClientKey, now_ns: u64) -> u32 {
         if self.takes_turns(client, now_ns) { self.next_turn_ms(client, now_ns) } else { 0 }
@@ -142,7 +145,7 @@ mod tests {
         assert!((98..=102).contains(&waits[50]), "{}", waits[50]);
         assert_eq!((waits[140], waits[199]), (250, 250));
         assert_eq!(sums.turn_ms(other, 1000 * S), 0);
-        // the line is over
+        // the client's turns are over
         assert_eq!(sums.turn_ms(one, 1001 * S), 20);
         assert_eq!(sums.turn_ms(one, (1001 + TURNS_S) * S), 0);
     }
@@ -152,7 +155,7 @@ mod tests {
         let (sums, one) = (GivenUpSums::default(), client("2001:db8::1"));
         assert!((0..BURST / 100).all(|_| sums.charge(one, 100, 1000 * S)));
         assert!(!sums.charge(one, 100, 1000 * S));
-        // and it runs out again, a little slower than it says since time is counted in units
+        // and the bucket fills up again; a little later than the rate says, because time is counted in units
         assert!(sums.charge(one, PER_S as usize - 1, 1001 * S));
         assert!(!sums.charge(one, usize::MAX, 1010 * S));
     }

@@ -1,14 +1,14 @@
-//! Texts with stars, each of which stands for any run of bytes.
+//! Texts with stars, each of which matches any run of bytes.
 
 use memchr::memmem::{self, Finder};
 
-/// A text with stars that others are held against. Case matters. There may be any number of stars:
-/// what lies between them is searched for once, from left to right, so a text of `n` bytes takes a
-/// time in the order of `n` and of the length of the glob.
+/// A pattern with stars. Case matters. There may be any number of stars: the pieces between them
+/// are searched for once, from left to right, so a match takes time in the order of the lengths of
+/// the text and the pattern.
 #[derive(Clone, Debug)]
 pub struct Glob {
     first: Box<[u8]>,
-    /// `None` if there is no star.
+    /// What follows the first star; `None` if there is no star.
     rest: Option<GlobRest>,
 }
 
@@ -19,7 +19,8 @@ struct GlobRest {
 }
 
 impl Glob {
-    /// Every `*` in `text` stands for any run of bytes, also for none. Nothing else is special.
+    /// Compiles a pattern: every `*` in `text` matches any run of bytes, also an empty one. No
+    /// other character is special.
     pub fn new(text: &[u8]) -> Glob {
         let mut pieces = text.split(|&byte| byte == b'*');
         let first = pieces.next().unwrap_or_default().into();
@@ -30,29 +31,29 @@ impl Glob {
         Glob { first, rest: Some(GlobRest { middle, last: last.into() }) }
     }
 
-    /// What every text that fits begins with.
+    /// The bytes with which every matching text begins.
     pub(crate) fn prefix(&self) -> &[u8] {
         &self.first
     }
 
-    /// Whether a text fits whatever follows the prefix.
+    /// Whether every text that begins with the prefix matches.
     pub(crate) fn is_prefix(&self) -> bool {
         self.rest.as_ref().is_some_and(|rest| rest.middle.is_empty() && rest.last.is_empty())
     }
 
-    /// Whether only one text fits.
+    /// Whether only one text matches.
     pub(crate) fn is_exact(&self) -> bool {
         self.rest.is_none()
     }
 
-    /// Whether `text` as a whole fits.
+    /// Whether `text` matches as a whole.
     #[inline]
     pub fn matches(&self, text: &[u8]) -> bool {
         let Some(mut text) = text.strip_prefix(&*self.first) else { return false };
         let Some(GlobRest { middle, last }) = &self.rest else { return text.is_empty() };
         let Some(before) = text.strip_suffix(&**last) else { return false };
         text = before;
-        // each piece as early as possible leaves the most for those behind it
+        // each piece as early as possible leaves the most bytes for the pieces after it
         for finder in middle {
             let Some(at) = finder.find(text) else { return false };
             text = &text[at + finder.needle().len()..];
@@ -60,22 +61,23 @@ impl Glob {
         true
     }
 
-    /// The pairs of bytes that are in every text that fits.
+    /// The pairs of bytes that every matching text has.
     pub(crate) fn pairs(&self) -> BytePairs {
         let middle = self.rest.iter().flat_map(|rest| rest.middle.iter().map(Finder::needle));
         let last = self.rest.iter().map(|rest| &*rest.last);
         let pieces = [&*self.first].into_iter().chain(middle).chain(last);
-        // what is longer than all texts that are looked at says nothing
+        // a piece longer than any text that is filtered gives no useful pairs
         let pieces = pieces.filter(|piece| piece.len() <= LONG_BYTES);
         pieces.map(BytePairs::of).fold(BytePairs::default(), BytePairs::with)
     }
 }
 
-/// Longer texts are not asked for their pairs.
+/// The longest text whose pairs are computed.
 const LONG_BYTES: usize = 256;
 
-/// Which pairs of neighbouring bytes a text has, each hashed to one of 64 bits. It tells cheaply
-/// that a text does not fit; a long one would have nearly all bits, and must be looked at.
+/// A filter of the pairs of neighbouring bytes in a text, each hashed to one of 64 bits. A missing
+/// bit shows cheaply that a text does not match. A long text would have nearly all bits set, so the
+/// filter does not help there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BytePairs(u64);
 
@@ -85,7 +87,7 @@ impl BytePairs {
         if text.len() > LONG_BYTES {
             return BytePairs(u64::MAX);
         }
-        // an odd factor that lets each byte reach every bit of the place
+        // an odd factor, so that each byte influences every bit of the position
         let place = |pair: &[u8]| (u32::from(pair[0]) * 37 + u32::from(pair[1]) * 101) % 64;
         BytePairs(text.windows(2).fold(0, |set, pair| set | 1 << place(pair)))
     }
@@ -94,12 +96,12 @@ impl BytePairs {
         BytePairs(self.0 | other.0)
     }
 
-    /// What both have.
+    /// The pairs of both filters.
     pub(crate) fn both(self, other: BytePairs) -> BytePairs {
         BytePairs(self.0 & other.0)
     }
 
-    /// Whether it has all that `needed` has.
+    /// Whether all pairs of `needed` are there.
     #[inline]
     pub(crate) fn has(self, needed: BytePairs) -> bool {
         needed.0 & !self.0 == 0
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The definition, letter by letter.
+    /// The definition of a match, letter by letter.
     fn fits(glob: &[u8], text: &[u8]) -> bool {
         match (glob, text) {
             ([], []) => true,
@@ -125,7 +127,7 @@ mod tests {
         }
     }
 
-    /// A search that goes back to try another place for a piece would not come to an end here.
+    /// A search that went back to try another place for a piece would not end here.
     #[test]
     fn many_stars_take_no_longer() {
         let text = "a".repeat(100_000);

@@ -4,15 +4,16 @@ use crate::glob::Glob;
 use crate::place;
 use std::fmt;
 
-/// The longest name of an identity.
+/// The longest name of an identity, in bytes.
 pub const MOST_NAME_BYTES: usize = 64;
 
-/// Whether a character can be in the name of an identity.
+/// Whether the name of an identity may have this character.
 pub fn is_in_name(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '-' | '_')
 }
 
-/// Names of identities: `gold`, `buyer-*` or `*`, where each star stands for any run of characters.
+/// A condition on the name of an identity: `gold`, `buyer-*` or `*`, where each star matches any
+/// run of characters.
 #[derive(Clone, Debug)]
 pub struct IdentityPattern {
     text: Box<str>,
@@ -35,7 +36,7 @@ impl IdentityPattern {
         Ok(IdentityPattern { text: text.into(), glob: Glob::new(text.as_bytes()) })
     }
 
-    /// Whether an identity fits.
+    /// Whether the name of an identity matches.
     pub fn matches(&self, name: &str) -> bool {
         self.glob.matches(name.as_bytes())
     }
@@ -58,13 +59,13 @@ impl fmt::Display for IdentityPattern {
 /// Why a text is not a condition for identities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdentityPatternError {
-    /// It has no characters, or too many.
+    /// The text is empty, or too long.
     Length,
-    /// A character that is in no name.
+    /// The text has a character that no name contains.
     Character {
         /// The character.
         character: char,
-        /// Its place; the first character is 1.
+        /// The position of the character, from 1.
         at: usize,
     },
 }

@@ -1,14 +1,14 @@
-//! The rules, filed where a request that they match will look for them.
+//! The index of rules: each rule is filed where a request that it matches will look for it.
 //!
-//! A rule is filed in one of four ways, each of its alternatives in a place of its own:
+//! A rule is filed in one of four ways, with each of its alternatives in a place of its own:
 //!
 //! - by site and by what its paths begin with,
 //! - by the client's network,
 //! - by the network of the address that was reached,
 //! - in a list of rules that are tried one by one.
 //!
-//! Where more than one way is open, the one is taken in which the rule shares its place with the
-//! fewest others. What a place proves is not tried again.
+//! Where several ways are possible, the one is taken in which the rule shares its place with the fewest
+//! others. The condition that leads to a place is not tried again there.
 
 use crate::condition::{ConditionKind, ConditionSet};
 use crate::endpoint::{Endpoint, is_unix};
@@ -27,37 +27,36 @@ use std::hash::Hash;
 type Entries = Box<[IndexedRule]>;
 type Paths = Trie<Entries>;
 
-/// By name. Clients choose what is looked up, not what is in the table.
+/// Rules by site name. A fast hash is enough: clients choose what is looked up, not what is in the table.
 type Sites = HashMap<Box<[u8]>, Paths, RandomState>;
 
-/// Where to look for the rules of one phase.
+/// The index of the rules that apply in one phase.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     any_site: Paths,
     sites: Sites,
-    /// By what follows the star and its dot.
+    /// Sites with a star, by what follows the star and its dot.
     wildcards: Sites,
     client: Networks<Entries>,
     local: Networks<Entries>,
     free: Entries,
-    /// For each of the free rules the pairs of bytes that a path must have to match it; nothing
-    /// where no rule asks for any.
+    /// For each free rule, the pairs of bytes that a matching path must have; empty where no rule needs any.
     pairs: Box<[BytePairs]>,
     wanted: Slots,
     is_empty: bool,
 }
 
-/// One place for a rule.
+/// A place where a rule can be filed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum FilingKey {
-    /// A host (`None` for all), whether it is a wildcard, and what the path begins with.
+    /// A host (`None` for all), whether it has a star, and the beginning of the path.
     Path(Option<Box<[u8]>>, bool, Box<[u8]>),
     Client(NetworkPrefix),
     Local(NetworkPrefix),
     Free,
 }
 
-/// A rule that would lie here, and what would be left to be tried.
+/// A rule filed in one place, with the conditions that must still be tried there.
 #[derive(Clone, Debug)]
 struct Filing {
     filing_key: FilingKey,
@@ -66,7 +65,7 @@ struct Filing {
 }
 
 impl Index {
-    /// Files all rules that count in this phase.
+    /// Files all rules that apply in this phase.
     pub(crate) fn new(rules: &[Rule], phase: JudgePhase) -> Index {
         let counts = |(_, rule): &&(u32, &Rule)| {
             let is_of_phase = phase == JudgePhase::Request || rule.is_for_connections();
@@ -130,13 +129,13 @@ impl Index {
         index
     }
 
-    /// Whether no rule counts in this phase.
+    /// Whether no rule applies in this phase.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.is_empty
     }
 
-    /// Finds what decides about `facts`. `rules` are those that the index was made of.
+    /// Finds the rules that decide about `facts`. `rules` are those from which the index was made.
     #[inline]
     pub(crate) fn search<'f, F>(
         &self,
@@ -151,7 +150,7 @@ impl Index {
         if let Some(paths) = self.sites.get(facts.host) {
             looking.among_paths(paths);
         }
-        // a longer host is none, and might have thousands of dots
+        // a longer host cannot match, and might have thousands of dots to try
         if !self.wildcards.is_empty() && is_name(facts.host) {
             let dots = facts.host.iter().enumerate().filter(|(_, byte)| **byte == b'.');
             for parent in dots.map(|(dot, _)| &facts.host[dot + 1..]) {
@@ -207,8 +206,8 @@ where
         }
     }
 
-    /// Tries rules, which stand in the order they were written. They were found by the first
-    /// `prefix_bytes` of the path.
+    /// Tries rules that the first `prefix_bytes` of the path have led to. The rules are in the order they
+    /// were written.
     #[inline]
     fn among(&mut self, entries: &[IndexedRule], prefix_bytes: usize) {
         for entry in entries {
@@ -225,8 +224,8 @@ where
         }
     }
 
-    /// Whether the path is that of a compressed form, and its file's is so long: a rule for the file is
-    /// one for its forms, too.
+    /// Whether the path is that of a compressed form, and the path of the file itself has this length: a rule
+    /// for the file applies to its compressed forms, too.
     fn is_form_of(&self, prefix_bytes: usize) -> bool {
         original(self.facts.path).is_some_and(|file| file.len() == prefix_bytes)
     }
@@ -240,7 +239,7 @@ where
     }
 }
 
-/// The pairs of bytes that every path has that matches the rule.
+/// The pairs of bytes that every path matching the rule has.
 fn pairs(rule: &Rule) -> BytePairs {
     let of = |path: &PathPattern| path.glob().map_or_else(BytePairs::default, Glob::pairs);
     let all = rule.conditions.path.iter().map(of);
@@ -255,10 +254,11 @@ fn free(rule: &Rule) -> Filing {
     }
 }
 
-/// A rule with more networks of clients than these is filed by them: elsewhere each would be tried.
+/// The number of client networks above which a rule is always filed by them: in another place each would be
+/// compared one by one.
 const MOST_TRIED: usize = 32;
 
-/// The ways in which a rule can be filed, the best first where they are equally crowded.
+/// The ways in which a rule can be filed; of those that are equally crowded, the first is best.
 fn ways(rule: &Rule) -> Vec<Vec<Filing>> {
     let client =
         by_network(rule, ConditionKind::Client, &rule.conditions.client, FilingKey::Client);
@@ -295,7 +295,7 @@ fn by_path(rule: &Rule) -> Option<Vec<Filing>> {
             filed.collect()
         }
     };
-    // what every path begins with tells nothing apart
+    // a beginning that every path has distinguishes nothing
     let tells = |(prefix, ..): &(Box<[u8]>, _, _)| !matches!(**prefix, [] | [b'/']);
     if rule.conditions.site.is_empty() && !paths.iter().all(|path| tells(path) || path.2) {
         return None;

@@ -1,29 +1,29 @@
 //! Which requests are served first, and which are refused: classes, and the rules that give them.
 //!
-//! A rule has conditions (which client, where, for what) and settings (a class, limits, an action). It
-//! stands twice in a request's journey. When a connection comes, rules that ask for addresses only
-//! judge it. When a head is there, and for each request of a connection that is kept, all rules do.
-//! For each setting the first rule that names it decides, unless one with `stop` stands before it; a
-//! class given by a rule that asks for more than addresses goes before one that is not.
+//! A rule has conditions (which client, where, for what) and settings (a class, limits, an action). Rules are
+//! applied twice in a request's journey: those that ask for addresses only when a connection comes, and all
+//! of them for each request, when its head is there. For each setting the first rule that names it decides,
+//! unless one with `stop` stands before it; a class given by a rule that asks for more than addresses goes
+//! before a class given by a rule for addresses.
 //!
-//! A caller asks [`Policy`] what is decided, which depends on the facts alone, and then charges it to
-//! the [`State`] that all loops share: buckets, counts, the agent's rates. Neither takes a lock or
-//! allocates. A request that is admitted has a class and perhaps a time to wait, and keeps a
-//! [`InFlightGuard`] until its answer is sent.
+//! A caller asks [`Policy`] for the decisions, which depend on the facts alone, and then charges them to the
+//! [`State`] that all loops share: buckets, counts, the agent's rates. Neither call takes a lock or
+//! allocates. An admitted request has a class and perhaps a time to wait, and keeps an [`InFlightGuard`]
+//! until its answer is sent.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `policy` | [`Policy`]: classes and rules compiled; which rule decides |
 //! | `search`, `index`, `networks`, `trie` | which rules may match, found by network and by the beginning of a text, and the first that does |
-//! | `explain` | why it is so: for each rule what it decides, or what stands in its way |
+//! | `explain` | why a decision was taken: for each rule what it decides, or what keeps it from deciding |
 //! | `check`, `error` | whether classes and rules make sense together, and why they are no policy |
-//! | `state` | [`State`]: what is used of the limits; what somebody else has charged |
+//! | `state` | [`State`]: what is used of the limits; what the kernel or another process has charged |
 //! | `meter`, `clients` | what is charged for each rule or client, and [`InFlightGuard`]s for what is counted |
 //! | `per_connection` | after how many requests a connection ends |
-//! | `trace` | what has come of each rule so far |
+//! | `trace` | the effect of each rule so far: matches, refusals, the clients refused most |
 //! | [`bans`] | clients that an operator keeps out for a time |
 //! | [`bucket`] | a token bucket in one word |
-//! | [`class`] | classes: their order, their share of worker time, the delay that is aimed at |
+//! | [`class`] | classes: their order, their share of worker time, their target delay |
 //! | [`rule`] | rules: conditions, limits, actions |
 //! | [`endpoint`] | addresses and ports as conditions: `10.1.0.0/16:1024-2047` |
 //! | [`pattern`] | hosts, paths, methods and file types as conditions: `/cgi-bin/*` |
@@ -31,20 +31,20 @@
 //! | [`identity`] | identities of clients as conditions: `buyer-*` |
 //! | [`field`] | header fields and cookies as conditions: `tier=gold` |
 //! | [`query`] | parameters of the query as conditions: `sort=price` |
-//! | `glob`, `matcher` | what a text is held against: one with stars ([`Glob`]), or a regular expression |
+//! | `glob`, `matcher` | patterns for a text: one with stars ([`Glob`]), or a regular expression |
 //! | `text` | what a rule says, as people write it |
 //! | [`rate`] | rates as people write them: `10/m` |
 //! | [`condition`] | the kinds of conditions, and which of them hold |
 //! | [`facts`] | what is known of a connection or a request when it is judged |
-//! | [`spared`] | who is never ignored, and whom no firewall drops |
+//! | [`spared`] | clients that are never ignored, and that no firewall drops |
 //! | [`syn`] | what can be decided where only a SYN is seen |
 //! | [`first`] | what can be decided where only the first segment of data is seen |
 //! | [`given_up`] | requests that clients give up, over all connections of each |
-//! | [`near`] | "did you mean": the known name that a slip was meant to be |
+//! | [`near`] | "did you mean": the known name closest to a mistyped one |
 //! | [`decision`] | what was decided: which rule decides what, and why a request was refused |
 //!
-//! It deliberately has no socket, no file, no thread and no clock: time is an argument. It keeps no
-//! queue, orders nothing (`forebay_control::ranked` does) and counts nothing for people.
+//! The crate deliberately has no socket, no file, no thread and no clock: time is an argument. It keeps no
+//! queue, orders nothing (`forebay_control::ranked` does) and exports no metrics.
 //!
 //! ```
 //! use forebay_policy::{ChargeOutcome, Policy, State};
@@ -133,7 +133,7 @@ pub use state::{
 };
 pub use trace::MostRefused;
 
-/// The place of a byte in a text, as a person counts it: characters, the first is 1.
+/// The position of a byte in a text, as an editor shows it: in characters, from 1.
 fn place(text: &str, at: usize) -> usize {
     text.char_indices().take_while(|(start, _)| *start < at).count() + 1
 }

@@ -1,28 +1,29 @@
-//! What a text is held against: one with stars, or a regular expression.
+//! Patterns for a text: one with stars, or a regular expression.
 
 use crate::glob::Glob;
 use regex::bytes::{Regex, RegexBuilder};
 use std::borrow::Cow;
 use std::fmt;
 
-/// The sign that a regular expression follows.
+/// The sign before a regular expression.
 const REGEX: char = '~';
 
-/// The most memory that a regular expression takes, and its cache on each thread that uses it.
+/// The most memory that a regular expression may take, and its cache on each thread that uses it, in bytes.
 const MOST_REGEX_BYTES: usize = 1 << 20;
 
-/// What a text is held against. Stars cost less; nothing of a regular expression is touched where no
-/// rule has one.
+/// A pattern for a text. A pattern with stars costs less; no code of regular expressions runs where no rule
+/// has one.
 #[derive(Clone, Debug)]
 pub(crate) enum Matcher {
-    /// All of the text fits.
+    /// A pattern with stars, which must match the whole text.
     Glob(Glob),
-    /// It fits somewhere, unless it is anchored. Its dot stands for a line feed too, and for what is no UTF-8.
+    /// A regular expression, which may match anywhere unless it is anchored. Its dot matches a line feed too,
+    /// and bytes that are not UTF-8.
     Regex(Box<Regex>),
 }
 
 impl Matcher {
-    /// Reads a text with stars, or `~` and a regular expression.
+    /// Reads a pattern with stars, or `~` and a regular expression.
     pub(crate) fn parse(text: &str) -> Result<Matcher, RegexError> {
         match text.strip_prefix(REGEX) {
             Some(regex) => compile(regex, false),
@@ -30,7 +31,7 @@ impl Matcher {
         }
     }
 
-    /// The same, where capitals do not count.
+    /// Reads the same, ignoring case.
     pub(crate) fn parse_ignoring_case(text: &str) -> Result<Matcher, RegexError> {
         match text.strip_prefix(REGEX) {
             Some(regex) => compile(regex, true),
@@ -41,12 +42,12 @@ impl Matcher {
         }
     }
 
-    /// Whether `text` is a regular expression rather than a text with stars.
+    /// Whether `text` is a regular expression rather than a pattern with stars.
     pub(crate) fn is_regex(text: &str) -> bool {
         text.starts_with(REGEX)
     }
 
-    /// The text with stars, if it is one.
+    /// The pattern with stars, if this is one.
     pub(crate) fn glob(&self) -> Option<&Glob> {
         match self {
             Matcher::Glob(glob) => Some(glob),
@@ -54,7 +55,7 @@ impl Matcher {
         }
     }
 
-    /// Whether `text` fits.
+    /// Whether the pattern matches `text`.
     #[inline]
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
         match self {
@@ -80,14 +81,14 @@ fn compile(text: &str, ignore_case: bool) -> Result<Matcher, RegexError> {
     }
 }
 
-/// The reason alone, in one line, and where.
+/// The reason for an error without its context, in one line, and the column.
 fn explain(error: &regex::Error) -> Box<str> {
     let text = error.to_string();
     let what = text.lines().rev().find_map(|line| line.trim().strip_prefix("error: "));
     let is_mark =
         |line: &&str| line.contains('^') && line.bytes().all(|byte| b" ^".contains(&byte));
     let mark = text.lines().rev().find(is_mark);
-    // the expression stands four columns in
+    // the message indents the expression by four columns
     let column = mark.and_then(|line| line.find('^')).and_then(|at| at.checked_sub(3));
     match (what, column) {
         (Some(what), Some(column)) => format!("{what}, at character {column} of it").into(),
@@ -99,11 +100,11 @@ fn explain(error: &regex::Error) -> Box<str> {
 /// Why a text is not a regular expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegexError {
-    /// This is wrong with it.
+    /// The expression has this error.
     Syntax(Box<str>),
-    /// Compiled it takes more than may be taken.
+    /// The compiled expression takes too much memory.
     TooLarge {
-        /// The most, in bytes.
+        /// The most memory that is allowed, in bytes.
         most_bytes: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! What is charged for each rule: its buckets and its count, or those of its clients.
+//! The buckets and counts that are charged for each rule, or for each of its clients.
 
 use crate::bucket::{self, BucketTerms};
 use crate::clients::{ClientHash, ClientSlot, ClientTable, number};
@@ -11,24 +11,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// What is charged for one rule.
+/// The meters of one rule.
 #[derive(Debug, Default)]
 pub(crate) struct RuleMeters {
     pub(crate) connections: Option<Rated>,
     pub(crate) requests: Option<Rated>,
     pub(crate) in_flight: Option<InFlightMeter>,
     pub(crate) per_connection: Option<PerConnectionLimit>,
-    /// Where a moved rate would lie that another process has left; its own rate is not moved.
+    /// The word in which an earlier process may have left a moved rate, for a rule whose own rate cannot be
+    /// moved.
     unmoved: Option<&'static AtomicU64>,
 }
 
-/// A limit on how often.
+/// A limit on how often, with its bucket.
 #[derive(Debug)]
 pub(crate) struct Rated {
     pub(crate) limit: Limit,
     terms: BucketTerms,
     bucket: Bucket,
-    /// What its rate has been moved to, if it can be.
+    /// The rate that an agent has moved; `None` if the rule has no bounds.
     moved: Option<Arc<MovedRate>>,
 }
 
@@ -36,7 +37,7 @@ pub(crate) struct Rated {
 #[derive(Debug)]
 struct MovedRate {
     bounds: Bounds,
-    /// The interval that holds now.
+    /// The interval that applies now.
     interval_ns: IntervalWord,
 }
 
@@ -44,7 +45,7 @@ struct MovedRate {
 #[derive(Debug)]
 enum IntervalWord {
     Own(AtomicU64),
-    /// In memory that the kernel reads, too.
+    /// A word in memory that the kernel reads, too.
     Given(&'static AtomicU64),
 }
 
@@ -74,9 +75,9 @@ impl IntervalWord {
 
 #[derive(Debug)]
 enum Bucket {
-    /// Shared by all.
+    /// One bucket for all clients of the rule.
     Rule(BucketWord),
-    /// One for each client, under this number.
+    /// A bucket for each client, kept under this number in the table of clients.
     Client(u64),
 }
 
@@ -84,11 +85,11 @@ enum Bucket {
 #[repr(align(64))]
 pub(crate) struct CacheLine<T>(pub(crate) T);
 
-/// The word of a bucket, on a cache line of its own, for every loop writes to it.
+/// The word of a bucket, on a cache line of its own, because every loop writes to it.
 #[derive(Clone, Debug)]
 enum BucketWord {
     Own(Arc<CacheLine<AtomicU64>>),
-    /// In memory that the kernel charges, too.
+    /// A word in memory that the kernel charges, too.
     Given(&'static AtomicU64),
 }
 
@@ -111,28 +112,30 @@ impl BucketWord {
     }
 }
 
-/// What a word in memory that the kernel sees, too, is for.
+/// The purpose of a word in memory that the kernel reads or charges, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GivenWord {
     /// The bucket for connections that all clients of a rule share.
     Connections,
-    /// That for requests.
+    /// The bucket for requests that all clients of a rule share.
     Requests,
-    /// Until when a rule has as many requests at once as it may, for those who do not count them.
+    /// The time until which a rule is full, that is has as many requests at once as it may. The kernel, which
+    /// does not count them, reads it.
     FullUntil,
-    /// The interval of requests, where the rate is moved; 0 if it is what the rule states.
+    /// The interval between requests, where an agent moves the rate; 0 if the stated rate applies.
     Interval,
-    /// Of a class: the bucket for connections that the agent limits.
+    /// The bucket for a class's connections, which the agent limits.
     ClassConnections,
-    /// And its interval; 0 for no limit.
+    /// The interval between a class's connections; 0 for no limit.
     ClassInterval,
 }
 
-/// Gives rules, and classes, their words, by the name: `None` for a word of its own.
+/// A function that gives a rule or a class, by its name, a word in shared memory; `None` for a word of its
+/// own.
 pub(crate) type Words<'w> = dyn FnMut(&str, GivenWord) -> Option<&'static AtomicU64> + 'w;
 
-/// For so long a rule is taken to have as many requests at once as it may, if nobody looks: then one that comes
-/// is let through, to be counted.
+/// How long a rule is assumed to be full without a fresh check, in nanoseconds: after that the kernel lets
+/// one request through, so that the server counts again.
 const FULL_NS: u64 = 50_000_000;
 
 /// A limit on how many at once.
@@ -140,16 +143,17 @@ const FULL_NS: u64 = 50_000_000;
 pub(crate) struct InFlightMeter {
     pub(crate) limit: InFlight,
     count: InFlightCount,
-    /// Where it is said that there are as many as may be.
+    /// The word that announces that the limit is reached.
     full_until: FullUntil,
 }
 
-/// A word that says until when a rule is full; none if nobody reads it.
+/// A word that says until when a rule is full; `None` if no process reads it.
 #[derive(Clone, Copy, Debug, Default)]
 struct FullUntil(Option<&'static AtomicU64>);
 
 impl FullUntil {
-    /// One has found no place. Whoever gives one back at the same time says so after that, or is seen here.
+    /// Announces that a request has found no place. A place that is given back at the same time either clears
+    /// the word after this store, or is seen by `is_full`.
     #[cold]
     fn set(self, until_ns: u64, is_full: impl FnOnce() -> bool) {
         let Some(word) = self.0 else { return };
@@ -159,7 +163,7 @@ impl FullUntil {
         }
     }
 
-    /// One has given its place back.
+    /// Announces that a place is free again.
     #[inline]
     fn clear(self) {
         if let Some(word) = self.0 {
@@ -174,11 +178,11 @@ enum InFlightCount {
     Client(u64),
 }
 
-/// How many all clients of a rule have, on a cache line of its own.
+/// The number of requests that all clients of a rule have, on a cache line of its own.
 #[derive(Clone, Debug)]
 enum RuleCount {
     Own(Arc<CacheLine<AtomicU32>>),
-    /// In memory that other processes look at.
+    /// A count in memory that other processes read, too.
     Shared(SharedCount),
 }
 
@@ -211,7 +215,7 @@ impl RuleCount {
         }
     }
 
-    /// Whether there are as many as may be, in all processes.
+    /// Whether all processes together have as many requests as the limit allows.
     fn is_full(&self, most: u32) -> bool {
         match self {
             RuleCount::Own(count) => count.0.load(SeqCst) >= most,
@@ -223,8 +227,9 @@ impl RuleCount {
 }
 
 impl RuleMeters {
-    /// Those of a rule; `before` are those of the rule that had its name until now. `words` gives
-    /// the bucket for connections its word: that of another process if this is the `first` state.
+    /// The meters of a rule. `before` holds those of the rule that had the same name until now. `words` gives
+    /// the bucket for connections its word; its content comes from another process if this is the `first`
+    /// state.
     pub(crate) fn new(
         rule: &Rule,
         (before, is_first): (Option<&RuleMeters>, bool),
@@ -271,17 +276,17 @@ impl RuleMeters {
         }
     }
 
-    /// A rate that is not moved is as it is stated, whatever another process has left.
+    /// Resets a rate that cannot be moved to the stated one, whatever another process has left in the word.
     pub(crate) fn forget_moved(&self) {
         self.unmoved.inspect(|word| word.store(0, Relaxed));
     }
 
-    /// Its limits on how often: for connections, and for requests.
+    /// The limits on how often: for connections, and for requests.
     pub(crate) fn rated(&self) -> [Option<&Rated>; 2] {
         [&self.connections, &self.requests].map(Option::as_ref)
     }
 
-    /// Whether something is kept for each client.
+    /// Whether the rule keeps something for each client.
     pub(crate) fn needs_clients(rule: &Rule) -> bool {
         let mut limits = [&rule.connections, &rule.requests].into_iter().flatten();
         limits.any(|limit| limit.per == Per::Client)
@@ -330,7 +335,7 @@ impl Rated {
             }
             (Per::Rule, None, Some(given)) => {
                 if goes_on == Some(true) {
-                    // another process may charge it, for the rule with this name
+                    // another process may still charge it, for its rule of the same name
                     let fit = |arrival| Some(bucket::fit(arrival, now_ns, &terms));
                     let _ = given.get().fetch_update(Relaxed, Relaxed, fit);
                 } else {
@@ -343,9 +348,9 @@ impl Rated {
         Rated { limit, terms, bucket, moved: None }
     }
 
-    /// The same with a rate that can be moved, if it has bounds. What an agent has made of it goes on under
-    /// the same terms and bounds, and with the same bucket. Else the rate is what is stated, and what is
-    /// used of the burst stays used.
+    /// The bucket with a rate that can be moved, if the rule has bounds. A rate that an agent has moved
+    /// continues with its bucket if terms and bounds are the same. Otherwise the stated rate applies, and
+    /// what is used of the burst stays used.
     fn bounded(
         mut self,
         bounds: Option<Bounds>,
@@ -366,11 +371,12 @@ impl Rated {
         if let Some(arrival) = before.and_then(|before| before.unmoved(now_ns)) {
             let arrival = bucket::fit(arrival, now_ns, &self.terms);
             match &self.bucket {
-                // a word of its own: the other one is charged at the moved rate until nobody goes by that any more
+                // a word of its own: the other one is charged at the moved rate until the last state that
+                // uses it is gone
                 Bucket::Rule(BucketWord::Own(_)) => {
                     self.bucket = Bucket::Rule(BucketWord::of(arrival));
                 }
-                // there is only the one that the kernel knows
+                // there is only one word, the one that the kernel knows
                 Bucket::Rule(BucketWord::Given(word)) => word.store(arrival, Relaxed),
                 Bucket::Client(_) => {}
             }
@@ -382,7 +388,7 @@ impl Rated {
         self
     }
 
-    /// What its word would be at the rate that is stated; `None` if it has not been moved to another.
+    /// The bucket's word, converted to the stated rate; `None` if an agent has not moved the rate.
     fn unmoved(&self, now_ns: u64) -> Option<u64> {
         let (moved, Bucket::Rule(word)) = (self.moved.as_ref()?, &self.bucket) else { return None };
         let (moved_ns, stated_ns) = (moved.interval_ns.get().load(Relaxed), self.terms.interval_ns);
@@ -390,7 +396,7 @@ impl Rated {
         (moved_ns != stated_ns).then(arrival)
     }
 
-    /// What its bucket allows now.
+    /// The terms that apply to the bucket now.
     #[inline]
     fn terms(&self) -> BucketTerms {
         match &self.moved {
@@ -401,30 +407,30 @@ impl Rated {
         }
     }
 
-    /// What its bucket is charged for, at the rate that is stated; `None` if it lies where others charge it, too.
+    /// The bucket's word at the stated rate; `None` if the word is shared with the kernel or another process.
     pub(crate) fn charged(&self, now_ns: u64) -> Option<u64> {
         let Bucket::Rule(word @ BucketWord::Own(_)) = &self.bucket else { return None };
         Some(self.unmoved(now_ns).unwrap_or_else(|| word.get().load(Relaxed)))
     }
 
-    /// Its bucket is charged for as much at least.
+    /// Raises the bucket's charge to at least `charged`.
     pub(crate) fn charge_as(&self, charged: u64, now_ns: u64) {
         if let Bucket::Rule(word @ BucketWord::Own(_)) = &self.bucket {
             word.get().fetch_max(bucket::fit(charged, now_ns, &self.terms), Relaxed);
         }
     }
 
-    /// What its rate is moved to, per second; `None` if it cannot be.
+    /// The current rate per second; `None` if the rate cannot be moved.
     pub(crate) fn rate_per_s(&self) -> Option<f64> {
         let interval_ns = self.moved.as_ref()?.interval_ns.get().load(Relaxed);
         Some(1e9 / interval_ns as f64)
     }
 
-    /// Moves its rate, as far as its bounds allow. What is used of the burst stays used.
+    /// Moves the rate, as far as its bounds allow. What is used of the burst stays used.
     pub(crate) fn set_rate(&self, per_s: f64, now_ns: u64) {
         let (Some(moved), Bucket::Rule(word)) = (&self.moved, &self.bucket) else { return };
         let Bounds { least, most } = moved.bounds;
-        // bounds hold for whatever comes of odd rates, too
+        // the bounds also catch odd rates, such as NaN
         let interval_ns = (1e9 / per_s.max(0.0)) as u64;
         let interval_ns = interval_ns.clamp(most.interval_ns(), least.interval_ns());
         let before_ns = moved.interval_ns.get().swap(interval_ns, Relaxed);
@@ -434,13 +440,13 @@ impl Rated {
         }
     }
 
-    /// Whether its bucket lies where the kernel charges it, too.
+    /// Whether the kernel charges the bucket's word, too.
     pub(crate) fn is_given(&self) -> bool {
         matches!(self.bucket, Bucket::Rule(BucketWord::Given(_)))
     }
 
     /// # Errors
-    /// It is not admitted, and after how many nanoseconds it would be.
+    /// The event is not admitted; the error is the time after which it would be, in nanoseconds.
     #[inline]
     pub(crate) fn charge(
         &self,
@@ -474,7 +480,7 @@ impl Rated {
         }
     }
 
-    /// What is left; `None` if each client has a bucket of its own.
+    /// How many events the bucket would admit now; `None` if each client has a bucket of its own.
     pub(crate) fn available(&self, now_ns: u64) -> Option<u32> {
         match &self.bucket {
             Bucket::Rule(word) => Some(bucket::available(word.get(), now_ns, &self.terms())),
@@ -502,7 +508,7 @@ impl InFlightMeter {
         InFlightMeter { limit, count, full_until: FullUntil::default() }
     }
 
-    /// Counts one more, until the ticket is dropped.
+    /// Counts one request, until the guard is dropped.
     #[inline]
     pub(crate) fn enter(
         &self,
@@ -529,13 +535,13 @@ impl InFlightMeter {
         }
     }
 
-    /// Whether those over the limit wait, and are counted where they do.
+    /// Whether requests over the limit wait in a queue, which then also counts them.
     #[inline]
     pub(crate) fn is_queue(&self) -> bool {
         matches!(self.limit.over, Over::Queue { .. })
     }
 
-    /// How many there are; `None` if each client is counted by itself, or all are counted elsewhere.
+    /// How many requests are counted; `None` if each client is counted by itself, or the queue counts them.
     pub(crate) fn count(&self) -> Option<u32> {
         match &self.count {
             _ if self.is_queue() => None,
@@ -545,8 +551,8 @@ impl InFlightMeter {
     }
 }
 
-/// A request that is counted: dropping it counts it no more, on whatever path it ends, also when the
-/// rules have changed meanwhile. Most have nothing to count.
+/// A counted request. Dropping the guard ends the count on every path, also when the rules have changed
+/// meanwhile. Most guards have nothing to count.
 #[derive(Debug, Default)]
 #[must_use = "a request is counted only as long as its ticket is kept"]
 pub struct InFlightGuard(Option<Held>);
@@ -556,12 +562,12 @@ enum Held {
     Rule(Arc<CacheLine<AtomicU32>>),
     Shared(&'static AtomicU64),
     Client(Arc<ClientTable>, ClientSlot),
-    /// The same, and whoever reads there that the rule is full is told that it is not: apart, since few have it.
+    /// A count whose word for "full" must be cleared when it ends. Boxed, because few requests have one.
     Told(Box<(Held, FullUntil)>),
 }
 
 impl Held {
-    /// If anybody reads there whether the rule is full, that is told when this is over.
+    /// Adds the word for "full", if there is one, so that it is cleared when the request is over.
     #[inline]
     fn telling(self, full: FullUntil) -> Held {
         match full.0 {
@@ -586,7 +592,7 @@ impl Held {
 }
 
 impl InFlightGuard {
-    /// Whether anything is counted.
+    /// Whether the guard counts nothing.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }

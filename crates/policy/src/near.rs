@@ -1,6 +1,6 @@
-//! "Did you mean": the word that was probably meant, of a class, a site, a setting.
+//! "Did you mean": the known word closest to a mistyped one, for classes, sites and settings.
 
-/// The candidate most like `word`, if any is like enough to be a slip of it.
+/// The candidate closest to `word`; `None` if none is close enough to be a typing error.
 pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
     if word.len() > 64 {
         return None;
@@ -17,7 +17,7 @@ pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Opt
         .map(|(_, candidate)| candidate)
 }
 
-/// Whether few letters differ, or one of the two is a part of the other.
+/// Whether the words differ in few letters, or one is a part of the other.
 fn is_slip(word: &str, candidate: &str) -> bool {
     let (short, long) = match word.len() < candidate.len() {
         true => (word, candidate),

@@ -1,11 +1,12 @@
-//! Values by network. Networks lie inside one another or apart.
+//! Values by network. Two networks are either nested or disjoint.
 //!
-//! Sorted, a network stands before those inside it. The last one that does not begin behind an
-//! address is then the innermost that can hold it, and all others that can are around that one.
+//! In sorted order a network stands before those inside it. The last network that begins at or
+//! before an address is therefore the innermost that can contain it, and all others that can are
+//! around that one.
 
 use forebay_http::cidr::mask;
 
-/// Addresses that begin with the same bits.
+/// The first bits that a network's addresses have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NetworkPrefix {
     pub(crate) bits: u128,
@@ -23,13 +24,13 @@ impl NetworkPrefix {
     }
 }
 
-/// Networks, and what is kept for each.
+/// Networks, and the value kept for each.
 #[derive(Clone, Debug)]
 pub(crate) struct Networks<V> {
-    /// Where each begins.
+    /// The first address of each network.
     begins: Box<[u128]>,
     lens: Box<[u8]>,
-    /// The innermost network around each, or [`NONE`].
+    /// The index of the innermost network around each, or [`NONE`].
     around: Box<[u32]>,
     values: Box<[V]>,
 }
@@ -43,7 +44,7 @@ impl<V> Default for Networks<V> {
 }
 
 impl<V> Networks<V> {
-    /// No network may be there twice.
+    /// Sorts the networks. None may be there twice.
     pub(crate) fn new(mut pairs: Vec<(NetworkPrefix, V)>) -> Networks<V> {
         pairs.sort_unstable_by_key(|(network, _)| *network);
         let (networks, values): (Vec<NetworkPrefix>, Vec<V>) = pairs.into_iter().unzip();
@@ -66,7 +67,7 @@ impl<V> Networks<V> {
         self.values.is_empty()
     }
 
-    /// Shows what is kept for the networks that hold `address`, the innermost first.
+    /// Calls `show` with the value of each network that contains `address`, the innermost first.
     #[inline]
     pub(crate) fn holding(&self, address: u128, mut show: impl FnMut(&V)) {
         let after = self.begins.partition_point(|begin| *begin <= address);

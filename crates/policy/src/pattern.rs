@@ -5,14 +5,14 @@ use crate::matcher::{Matcher, RegexError};
 use crate::place;
 use std::fmt;
 
-/// Longer names are in no DNS (RFC 1035 §2.3.4).
+/// The longest name in DNS, in bytes (RFC 1035 §2.3.4).
 pub(crate) const MOST_HOST_BYTES: usize = 253;
 
-/// Hosts: `shop.example`, or `*.shop.example` for all names below it, but not for itself.
+/// A condition on the host: `shop.example`, or `*.shop.example` for all names below it, but not for itself.
 #[derive(Clone, Debug)]
 pub struct SitePattern {
     text: Box<str>,
-    /// Lower case, without `*.`.
+    /// The name in lower case, without `*.`.
     name: Box<str>,
     is_wildcard: bool,
 }
@@ -21,7 +21,7 @@ impl SitePattern {
     /// Reads a name or an address; an IPv6 address stands in brackets. Case does not matter.
     ///
     /// # Errors
-    /// [`ConditionTextError`] for anything else, a port above all.
+    /// [`ConditionTextError`] for any other text, in particular for one with a port.
     pub fn parse(text: &str) -> Result<SitePattern, ConditionTextError> {
         let name = text.to_ascii_lowercase();
         let (name, is_wildcard) = match name.strip_prefix("*.") {
@@ -36,7 +36,7 @@ impl SitePattern {
         Ok(SitePattern { text: text.into(), name: name.into(), is_wildcard })
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -46,7 +46,7 @@ impl SitePattern {
         (self.name.as_bytes(), self.is_wildcard)
     }
 
-    /// Whether a host, in lower case and without port, is meant.
+    /// Whether the condition matches a host, given in lower case and without port.
     pub fn matches(&self, host: &[u8]) -> bool {
         match self.is_wildcard {
             false => host == self.name.as_bytes(),
@@ -58,7 +58,7 @@ impl SitePattern {
     }
 }
 
-/// Whether a host could be a name, as sites with a star take them.
+/// Whether a host can be a DNS name, which a site with a star requires.
 pub(crate) fn is_name(host: &[u8]) -> bool {
     let is_of_names = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
     host.len() <= MOST_HOST_BYTES && host.iter().all(is_of_names)
@@ -103,10 +103,9 @@ fn check_name(text: &str, name: &str) -> Result<(), ConditionTextError> {
     Ok(())
 }
 
-/// Paths: `/x` is that path, `/x*` everything that begins with it, and in any other text a star
-/// stands for any run of bytes, slashes included; behind `~` stands a regular expression. Held
-/// against the decoded path without detours and without the query; case counts unless it is told to
-/// be ignored.
+/// A condition on the path: `/x` matches that path, `/x*` everything that begins with it, and in any other
+/// text a star matches any run of bytes, slashes included. A regular expression follows `~`. The condition is
+/// compared with the decoded and normalised path, without the query. Case counts unless the rule ignores it.
 #[derive(Clone, Debug)]
 pub struct PathPattern {
     text: Box<str>,
@@ -118,7 +117,7 @@ impl PathPattern {
     /// Reads a pattern.
     ///
     /// # Errors
-    /// [`ConditionTextError`] for what could not match any path.
+    /// [`ConditionTextError`] for a text that cannot match any path.
     pub fn parse(text: &str) -> Result<PathPattern, ConditionTextError> {
         let matcher = Matcher::parse(text).map_err(ConditionTextError::Regex)?;
         let pattern = PathPattern { text: text.into(), matcher, ignores_case: false };
@@ -138,37 +137,37 @@ impl PathPattern {
         Ok(pattern)
     }
 
-    /// The same, where capitals do not count.
+    /// The same condition, ignoring case.
     ///
     /// # Errors
-    /// It takes too much memory.
+    /// The pattern takes too much memory.
     pub fn ignoring_case(&self) -> Result<PathPattern, RegexError> {
         let matcher = Matcher::parse_ignoring_case(&self.text)?;
         Ok(PathPattern { text: self.text.clone(), matcher, ignores_case: true })
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether a path fits.
+    /// Whether the condition matches a path.
     #[inline]
     pub fn matches(&self, path: &[u8]) -> bool {
         self.matcher.matches(path)
     }
 
-    /// The text with stars, unless it is a regular expression or ignores capitals.
+    /// The pattern with stars, unless the condition is a regular expression or ignores case.
     pub(crate) fn glob(&self) -> Option<&Glob> {
         self.matcher.glob()
     }
 }
 
-/// What the file is called that `path` is a compressed form of: `/a.css` for `/a.css.gz`. A client that
-/// asks for the form itself gets what is in the file.
+/// The path of the file of which `path` is a compressed form: `/a.css` for `/a.css.gz`. A client that asks
+/// for the compressed form gets the content of the file, so rules for the file must match.
 #[inline]
 pub(crate) fn original(path: &[u8]) -> Option<&[u8]> {
-    // one look at the last byte tells most others apart
+    // the last byte excludes most other paths
     let file = match path.last()? {
         b'z' => path.strip_suffix(b".gz"),
         b'r' => path.strip_suffix(b".br"),
@@ -178,8 +177,8 @@ pub(crate) fn original(path: &[u8]) -> Option<&[u8]> {
     file.filter(|file| !matches!(file.last(), None | Some(b'/')))
 }
 
-/// Where something begins that no path has when rules see it: two slashes in a row, or a segment `.`
-/// or `..`, which may be the last one.
+/// The position of something that no path has when rules see it: two slashes in a row, or a segment `.` or
+/// `..`, also as the last one.
 fn detour(text: &str) -> Option<usize> {
     let within = ["//", "/./", "/../"].iter().find_map(|detour| text.find(detour));
     let is_last = |segment: &&&str| text.ends_with(**segment);
@@ -194,15 +193,15 @@ impl PartialEq for PathPattern {
 
 impl Eq for PathPattern {}
 
-/// A method, such as `GET`. Case counts (RFC 9110 §9.1).
+/// A condition on the method, such as `GET`. Case counts (RFC 9110 §9.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodPattern(Box<str>);
 
 impl MethodPattern {
-    /// Reads a token.
+    /// Reads a method.
     ///
     /// # Errors
-    /// [`ConditionTextError::Method`] for anything else, and for small letters: no method in use has any.
+    /// [`ConditionTextError::Method`] for any other text, and for small letters: no method in use has any.
     pub fn parse(text: &str) -> Result<MethodPattern, ConditionTextError> {
         let is_good = |c: char| is_token(c) && !c.is_ascii_lowercase();
         if text.is_empty() || !text.chars().all(is_good) {
@@ -217,7 +216,7 @@ impl MethodPattern {
     }
 }
 
-/// What stands behind the last dot of a file's name, such as `php`. Case does not matter.
+/// A condition on the extension of a file's name, such as `php`. Case does not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileType(Box<str>);
 
@@ -225,7 +224,7 @@ impl FileType {
     /// Reads an extension without its dot.
     ///
     /// # Errors
-    /// [`ConditionTextError`] for anything else.
+    /// [`ConditionTextError`] for any other text.
     pub fn parse(text: &str) -> Result<FileType, ConditionTextError> {
         if text.starts_with('.') {
             return Err(ConditionTextError::TypeDot);
@@ -240,12 +239,12 @@ impl FileType {
         }
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the last segment of a path ends in it. `/.php` is a name without a type.
+    /// Whether the last segment of a path has this extension. `/.php` is a name without an extension.
     pub fn matches(&self, path: &[u8]) -> bool {
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
         let dot = name.iter().rposition(|&byte| byte == b'.');
@@ -253,7 +252,7 @@ impl FileType {
     }
 }
 
-/// What a token is made of (RFC 9110 §5.6.2).
+/// Whether a token may have this character (RFC 9110 §5.6.2).
 pub(crate) fn is_token(c: char) -> bool {
     c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c)
 }
@@ -269,36 +268,36 @@ macro_rules! display {
 }
 display!(SitePattern, PathPattern, MethodPattern, FileType);
 
-/// Why a text is not a condition.
+/// Why a text is not a condition on host, path, method or file type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionTextError {
-    /// A character that is in nothing the pattern is held against.
+    /// A character that no text compared with the pattern can have.
     Character {
         /// The character.
         character: char,
-        /// Its place; the first character is 1.
+        /// The position of the character, from 1.
         at: usize,
     },
-    /// A star that is not the whole first label of a host.
+    /// The text has a star that is not the whole first label of a host.
     HostStar,
-    /// A host with a port.
+    /// The host has a port.
     HostPort,
-    /// A label of a host is empty or longer than 63 bytes, or the host is longer than 253.
+    /// A label of the host is empty or longer than 63 bytes, or the host is longer than 253.
     HostLabel,
-    /// Not an IPv6 address in brackets.
+    /// The text in brackets is not an IPv6 address.
     HostAddress,
-    /// A path that begins with neither a slash nor a star.
+    /// The path begins with neither a slash nor a star.
     PathStart,
-    /// Two slashes in a row, or a segment `.` or `..`: paths have none when rules see them.
+    /// The path has two slashes in a row, or a segment `.` or `..`: paths have none when rules see them.
     PathDetour {
-        /// The place of its first slash.
+        /// The position of the first slash of it, from 1.
         at: usize,
     },
-    /// Not a method.
+    /// The text is not a method.
     Method,
-    /// A file type with its dot, or none.
+    /// The file type is empty, or has its dot.
     TypeDot,
-    /// Not a regular expression.
+    /// The text after `~` is not a regular expression.
     Regex(RegexError),
 }
 
@@ -391,7 +390,7 @@ mod tests {
             ("*", "/", true),
             ("/.*", "/.env", true),
             ("/a...", "/a...", true),
-            // rules see decoded paths, so this is what was sent as /a%2520b
+            // rules see decoded paths, so this matches what was sent as /a%2520b
             ("/a%20b", "/a b", false),
             ("/a b", "/a b", true),
             ("/a%20b", "/a%20b", true),

@@ -1,38 +1,40 @@
-//! After how many requests a connection ends: the limit, and what a connection counts for it.
+//! The limit on the requests of a connection, after which it ends, and the counts that a connection
+//! keeps for it.
 
 use crate::clients::number;
 
-/// After how many requests a connection ends.
+/// The limit of a rule or class on the requests of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PerConnectionLimit {
     most: u32,
-    /// Under which number a connection counts them.
+    /// The number under which a connection counts for this rule or class.
     number: u64,
 }
 
 impl PerConnectionLimit {
-    /// That of the rule or class with this name, each of its kind.
+    /// The limit of the rule or class with this name; `kind` separates rules from classes.
     pub(crate) fn new(kind: u8, name: &str, most: Option<u32>) -> Option<PerConnectionLimit> {
         most.map(|most| PerConnectionLimit { most, number: number((name, kind)) })
     }
 }
 
-/// So many rules and classes a connection counts for; then it ends.
+/// How many rules and classes a connection counts for; it ends when more would be needed.
 const MOST_COUNTED: usize = 32;
 
-/// What a connection has asked for so far, as far as a rule or a class counts that: kept with it from
-/// one request to the next. It takes memory only where something is counted.
+/// The number of requests that a connection has made so far, for each rule or class that limits it.
+/// The counts are kept from one request to the next, and take memory only where something is
+/// counted.
 #[derive(Debug, Default)]
 pub struct ConnectionCounts(Option<Box<Counts>>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// How many requests, by the number they are counted under.
+    /// The number of requests, by the number of the rule or class.
     asked: Vec<(u64, u32)>,
 }
 
 impl ConnectionCounts {
-    /// Counts one more, and says whether it is the last of the connection.
+    /// Counts one more request, and says whether it is the connection's last.
     pub(crate) fn count(&mut self, limit: &PerConnectionLimit) -> bool {
         let asked = &mut self.0.get_or_insert_default().asked;
         let count = match asked.iter().position(|(number, _)| *number == limit.number) {

@@ -1,4 +1,4 @@
-//! Classes and rules, compiled: which rule decides about a connection or a request.
+//! Classes and rules, compiled: they say which rules decide about a connection or a request.
 
 use crate::class::{Class, ONLY_CLASS};
 use crate::condition::{ConditionKind, ConditionSet};
@@ -12,15 +12,15 @@ use crate::spared::SparedClients;
 use std::collections::HashMap;
 use std::iter::Empty;
 
-/// Classes and rules, ready to judge by. It does not change; its [`State`](crate::State) does.
+/// Compiled classes and rules. They do not change; their [`State`](crate::State) does.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// By rank.
+    /// The classes, by rank.
     classes: Box<[Class]>,
-    /// The rank of what no rule classifies.
+    /// The rank for everything that no rule classifies.
     default_rank: u8,
     rules: Box<[Rule]>,
-    /// The rank that each rule gives; the default where it gives none.
+    /// The rank that each rule gives; the default rank where a rule gives none.
     ranks: Box<[u8]>,
     names: HashMap<Box<str>, u32>,
     connections: Index,
@@ -28,40 +28,40 @@ pub struct Policy {
     spared: SparedClients,
 }
 
-/// What must be known for a policy to judge; the rest may be left empty in the facts.
+/// The facts that a policy needs to judge; the others may be left empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FactsNeeded {
-    /// Whether any rule counts when a connection comes.
+    /// Whether any rule applies when a connection comes.
     pub connections: bool,
-    /// Whether any rule counts when a request is there.
+    /// Whether any rule applies when a request is there.
     pub requests: bool,
-    /// The address that was reached.
+    /// Whether the server's address is needed.
     pub local: bool,
-    /// The host.
+    /// Whether the host is needed.
     pub host: bool,
-    /// The decoded path.
+    /// Whether the decoded path is needed.
     pub path: bool,
-    /// The query.
+    /// Whether the query is needed.
     pub query: bool,
-    /// The client's identity.
+    /// Whether the client's identity is needed.
     pub identity: bool,
-    /// The header fields.
+    /// Whether the header fields are needed.
     pub fields: bool,
 }
 
 impl Default for Policy {
-    /// One class, no rules.
+    /// A policy with one class and no rules.
     fn default() -> Policy {
         Policy::compile(&[], Vec::new())
     }
 }
 
 impl Policy {
-    /// Compiles classes and rules; the order of the rules counts. No classes are one with the name
+    /// Compiles classes and rules; the order of the rules counts. Without classes there is one with the name
     /// `default`.
     ///
     /// # Errors
-    /// What is wrong, and in which class or rule.
+    /// The first class or rule that has an error, and the error.
     pub fn new(classes: &[Class], rules: Vec<Rule>) -> Result<Policy, PolicyError> {
         crate::check::check(classes, &rules)?;
         let rules: Result<Vec<Rule>, PolicyError> =
@@ -69,10 +69,10 @@ impl Policy {
         Ok(Policy::compile(classes, rules?))
     }
 
-    /// Whether [`Policy::new`] would compile them. No index is made for that.
+    /// Whether [`Policy::new`] would compile these classes and rules. The check makes no index.
     ///
     /// # Errors
-    /// The same.
+    /// The same as of [`Policy::new`].
     pub fn check(classes: &[Class], rules: &[Rule]) -> Result<(), PolicyError> {
         crate::check::check(classes, rules)?;
         let folds = |(_, rule): &(usize, &Rule)| rule.conditions.ignore_case;
@@ -110,13 +110,14 @@ impl Policy {
         }
     }
 
-    /// The same, where these are never ignored or dropped before a rule of the server has looked at them.
+    /// The same policy, under which these clients are never ignored or dropped before a rule of the server
+    /// has looked at them.
     #[must_use]
     pub fn sparing(self, spared: SparedClients) -> Policy {
         Policy { spared, ..self }
     }
 
-    /// Who is never ignored.
+    /// The clients that are never ignored.
     pub fn spared(&self) -> &SparedClients {
         &self.spared
     }
@@ -136,17 +137,17 @@ impl Policy {
         self.names.get(name).copied()
     }
 
-    /// The rank of what no rule classifies.
+    /// The rank for everything that no rule classifies.
     pub fn default_rank(&self) -> u8 {
         self.default_rank
     }
 
-    /// The rank that each rule gives.
+    /// The rank that each rule gives, by number.
     pub fn ranks(&self) -> &[u8] {
         &self.ranks
     }
 
-    /// What must be known to judge.
+    /// The facts that must be known to judge.
     pub fn needs(&self) -> FactsNeeded {
         let asked: Vec<ConditionSet> =
             self.rules.iter().map(|rule| ConditionSet::of(&rule.conditions)).collect();
@@ -209,7 +210,7 @@ impl Policy {
     }
 }
 
-/// The rule with patterns that ignore capitals, if it does.
+/// A rule, with patterns that ignore case if the rule says so.
 fn folded((number, rule): (usize, Rule)) -> Result<Rule, PolicyError> {
     let conditions = rule.conditions.folded().map_err(|(condition, error)| {
         let (at, key) = (At::Rule(number), condition.as_str());
@@ -218,7 +219,7 @@ fn folded((number, rule): (usize, Rule)) -> Result<Rule, PolicyError> {
     Ok(Rule { conditions, ..rule })
 }
 
-/// A connection without a request.
+/// The facts of a connection that has no request.
 pub(crate) fn bare<'f>(ends: ConnectionFacts) -> RequestFacts<'f, Empty<(&'f str, &'f [u8])>> {
     RequestFacts {
         ends,

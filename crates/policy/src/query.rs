@@ -5,14 +5,14 @@ use crate::place;
 use std::borrow::Cow;
 use std::fmt;
 
-/// A name, or a name and a value: `debug` is there, `sort=price` has this value, `sort=pr*` a value
-/// that fits; behind `=~` stands a regular expression. Held against each parameter between two `&`,
-/// decoded: `%41` is `A`, `+` a blank.
+/// A condition on a parameter of the query: a name, or a name and a value. `debug` asks that it is there,
+/// `sort=price` for this value, `sort=pr*` for one that the pattern matches; a regular expression follows
+/// `=~`. The condition is compared with each parameter between two `&`, decoded: `%41` is `A`, `+` a blank.
 #[derive(Clone, Debug)]
 pub struct Parameter {
     text: Box<str>,
     name: Box<str>,
-    /// `None` if any will do.
+    /// The value; `None` if any value matches.
     value: Option<Matcher>,
     ignores_case: bool,
 }
@@ -21,7 +21,7 @@ impl Parameter {
     /// Reads a name, or a name and a value with `=` between them.
     ///
     /// # Errors
-    /// [`ParameterError`] for anything else.
+    /// [`ParameterError`] for any other text.
     pub fn parse(text: &str) -> Result<Parameter, ParameterError> {
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -40,22 +40,22 @@ impl Parameter {
         Ok(Parameter { text: text.into(), name: name.into(), value, ignores_case: false })
     }
 
-    /// The same, where capitals do not count, in the name neither.
+    /// The same condition, ignoring case, also in the name.
     ///
     /// # Errors
-    /// It takes too much memory.
+    /// The pattern takes too much memory.
     pub fn ignoring_case(&self) -> Result<Parameter, RegexError> {
         let value = self.text.split_once('=').map(|(_, value)| value);
         let value = value.map(Matcher::parse_ignoring_case).transpose()?;
         Ok(Parameter { value, ignores_case: true, ..self.clone() })
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether one of the parameters in a query, as it was sent, is meant and fits.
+    /// Whether the condition matches one of the parameters in a query, given as it was sent.
     pub fn matches(&self, query: &[u8]) -> bool {
         query.split(|&byte| byte == b'&').any(|pair| {
             let at = pair.iter().position(|&byte| byte == b'=');
@@ -71,7 +71,8 @@ impl Parameter {
     }
 }
 
-/// The value of the first parameter with this name in a query, as it was sent: decoded, and empty if it has none.
+/// The decoded value of the first parameter with this name in a query, given as it was sent; empty if the
+/// parameter has no value.
 pub fn value<'q>(query: &'q [u8], name: &str) -> Option<Cow<'q, [u8]>> {
     query.split(|&byte| byte == b'&').find_map(|pair| {
         let at = pair.iter().position(|&byte| byte == b'=');
@@ -80,7 +81,7 @@ pub fn value<'q>(query: &'q [u8], name: &str) -> Option<Cow<'q, [u8]>> {
     })
 }
 
-/// What was meant: nothing is copied where nothing is encoded. What is encoded wrongly stays as it is.
+/// The decoded text; borrowed where nothing is encoded. An invalid escape stays as it is.
 fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'%', b'+', text).is_none() {
         return Cow::Borrowed(text);
@@ -120,16 +121,16 @@ impl fmt::Display for Parameter {
 /// Why a text is not a condition for the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParameterError {
-    /// There is no name.
+    /// The text has no name.
     Name,
-    /// A character that is in no parameter.
+    /// The text has a character that no parameter contains.
     Character {
         /// The character.
         character: char,
-        /// Its place; the first character is 1.
+        /// The position of the character, from 1.
         at: usize,
     },
-    /// Not a regular expression.
+    /// The text after `=~` is not a regular expression.
     Regex(RegexError),
 }
 

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// The most that a rate can be, per unit. Beyond it the interval would be cut too coarsely.
+/// The largest number of events per unit of time. Above it the interval in nanoseconds would be too coarse.
 pub const MOST: u32 = 10_000_000;
 
-/// How often something may happen on average.
+/// An average rate of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// 0 for no limit.
+    /// Events per unit; 0 for no limit.
     count: u32,
     unit: Unit,
 }
@@ -33,17 +33,17 @@ impl Unit {
     }
 }
 
-/// The word for [`Rate::UNLIMITED`].
+/// The text of [`Rate::UNLIMITED`].
 const UNLIMITED: &str = "unlimited";
 
 impl Rate {
-    /// As often as clients like: it keeps later rules from setting a limit.
+    /// No limit. A rule with this rate keeps later rules from setting a limit.
     pub const UNLIMITED: Rate = Rate { count: 0, unit: Unit::Second };
 
     /// Reads a whole number from 1 to [`MOST`] and a unit: `/s`, `/m` (minute) or `/h`; or `unlimited`.
     ///
     /// # Errors
-    /// [`RateError`] for anything else.
+    /// [`RateError`] for any other text.
     pub fn parse(text: &str) -> Result<Rate, RateError> {
         if text == UNLIMITED {
             return Ok(Rate::UNLIMITED);
@@ -60,7 +60,7 @@ impl Rate {
         }
     }
 
-    /// So many per second, at least 1 and at most [`MOST`].
+    /// A rate of `count` per second, at least 1 and at most [`MOST`].
     pub fn per_second(count: u32) -> Rate {
         Rate { count: count.clamp(1, MOST), unit: Unit::Second }
     }
@@ -70,13 +70,13 @@ impl Rate {
         f64::from(self.count) * 1e9 / self.unit.ns() as f64
     }
 
-    /// Whether it is no limit.
+    /// Whether the rate is no limit.
     pub fn is_unlimited(self) -> bool {
         self.count == 0
     }
 
-    /// The time between two events at this rate, in nanoseconds, rounded up: never more often than
-    /// was said. 0 if there is no limit.
+    /// The time between two events at this rate, in nanoseconds, rounded up so that events are never more
+    /// frequent than stated. 0 if there is no limit.
     pub fn interval_ns(self) -> u64 {
         match self.count {
             0 => 0,
@@ -99,7 +99,7 @@ impl fmt::Display for Rate {
 /// Why a text is not a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateError {
-    /// Not a whole number with a unit.
+    /// The text is not a whole number with a unit.
     Form,
     /// The number is 0 or more than [`MOST`].
     Range,

@@ -1,41 +1,41 @@
-//! Rules: which requests they are for, and what they say.
+//! Rules: which requests they apply to, and what they say.
 
 use crate::condition::Conditions;
 use crate::rate::Rate;
 
-/// One rule. Its settings are those that are `Some`; of all rules that match, the first that has a
-/// setting decides it.
+/// One rule. Its settings are those that are `Some`. Of all rules that match, the first that has a setting
+/// decides it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
-    /// What logs and people call it. Different from all others, not empty.
+    /// The name in logs, metrics and commands. Unique, not empty.
     pub name: String,
-    /// When it counts.
+    /// The degrees of overload in which the rule applies.
     pub when: When,
-    /// Whether the rules behind it are not looked at once it matches.
+    /// Whether later rules are skipped once this one matches.
     pub stop: bool,
-    /// Which requests it is for.
+    /// The requests that the rule applies to.
     pub conditions: Conditions,
-    /// The class of what matches, by its name.
+    /// The name of the class that the rule gives.
     pub class: Option<String>,
-    /// How many connections per time. Only for rules that ask for addresses only.
+    /// The limit on connections per time. Only for rules that ask for addresses only.
     pub connections: Option<Limit>,
-    /// How many requests per time.
+    /// The limit on requests per time.
     pub requests: Option<Limit>,
-    /// Between which rates of requests an agent may choose; `requests` says where it begins, and what
-    /// holds without an agent.
+    /// The bounds between which an agent may move the rate of requests; `requests` states the rate at the
+    /// start, and without an agent.
     pub bounds: Option<Bounds>,
-    /// How many requests at once.
+    /// The limit on requests at once.
     pub in_flight: Option<InFlight>,
-    /// After how many requests a connection ends, at least 1.
+    /// The number of requests after which their connection ends, at least 1.
     pub requests_per_connection: Option<u32>,
-    /// What is done with it, whatever the limits say.
+    /// What is done with a matching request, whatever the limits say.
     pub action: Option<Action>,
-    /// Whether it has metrics of its own.
+    /// Whether the rule has metrics of its own.
     pub metric: bool,
 }
 
 impl Rule {
-    /// Whether an address is all that is needed to drop what it is for.
+    /// Whether the rule drops connections by the client's address alone, always and whatever its port.
     pub fn drops_addresses(&self) -> bool {
         let conditions = &self.conditions;
         self.is_for_connections()
@@ -45,8 +45,7 @@ impl Rule {
             && conditions.client.iter().all(|endpoint| endpoint.ports().is_none())
     }
 
-    /// Whether it asks for addresses only, so that a connection can be judged by it before there is a
-    /// request.
+    /// Whether the rule asks for addresses only, so that it can judge a connection before there is a request.
     pub fn is_for_connections(&self) -> bool {
         let Conditions {
             client: _,
@@ -74,13 +73,13 @@ impl Rule {
     }
 }
 
-/// How overloaded the server is: each degree has a mechanism that begins there (voigt §3). The cheapest
-/// and earliest begins at the highest.
+/// The degree of overload. At each degree another mechanism begins (voigt §3); the cheapest and earliest one
+/// begins at the highest degree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Degree(u8);
 
 impl Degree {
-    /// Not at all.
+    /// No overload.
     pub const NORMAL: Degree = Degree(0);
     /// Requests are refused after their head.
     pub const HEADER_CONTROL: Degree = Degree(1);
@@ -89,49 +88,49 @@ impl Degree {
     /// Connections are refused.
     pub const SYN_POLICING: Degree = Degree(3);
 
-    /// The degree of this number; of a larger one the highest.
+    /// The degree with this number; the highest one for a larger number.
     pub fn of(number: u8) -> Degree {
         Degree(number.min(Degree::SYN_POLICING.0))
     }
 
-    /// 0 for none.
+    /// The number of the degree; 0 for no overload.
     #[inline]
     pub fn number(self) -> u8 {
         self.0
     }
 }
 
-/// Whether there is overload, of the highest degree if so.
+/// Converts "overloaded" into the highest degree, and "not overloaded" into none.
 impl From<bool> for Degree {
     fn from(is_overload: bool) -> Degree {
         if is_overload { Degree::SYN_POLICING } else { Degree::NORMAL }
     }
 }
 
-/// When a rule counts.
+/// The degrees of overload in which a rule applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum When {
     /// Always.
     #[default]
     Always,
-    /// While the server is overloaded: for requests from the lowest degree on, for connections at the
+    /// While the server is overloaded: for requests from the lowest degree on, for connections only at the
     /// highest.
     Overload,
     /// From this degree on, for both.
     From(Degree),
 }
 
-/// A phase of judging.
+/// The phase in which a rule is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JudgePhase {
-    /// Once, when a connection comes, by rules that ask for addresses only.
+    /// Once per connection, when it comes, by rules that ask for addresses only.
     Connection,
-    /// For each request, by all rules.
+    /// Once per request, by all rules.
     Request,
 }
 
 impl When {
-    /// The word for it in a configuration.
+    /// The name of the phase in a configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             When::Always | When::From(Degree(0)) => "always",
@@ -142,7 +141,7 @@ impl When {
         }
     }
 
-    /// The lowest degree at which it counts in this phase.
+    /// The lowest degree at which the rule applies in this phase.
     pub fn from(self, phase: JudgePhase) -> Degree {
         match (self, phase) {
             (When::Always, _) => Degree::NORMAL,
@@ -153,97 +152,97 @@ impl When {
     }
 }
 
-/// How often something may happen.
+/// A limit on how often something may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// On average.
+    /// The average rate.
     pub rate: Rate,
-    /// How many at once when there were none for a while: at least 1.
+    /// The number of events at once after a time without any: at least 1.
     pub burst: u32,
-    /// Of which clients.
+    /// The clients that are counted together.
     pub per: Per,
-    /// What becomes of the others.
+    /// What happens to events over the limit.
     pub over: Over,
-    /// For how long new connections of a client are ignored after it was refused; `None` for not at
-    /// all. At most [`MOST_IGNORE_MS`] (voigt §4.5.1).
+    /// How long new connections of a client are ignored after it was refused; `None` for not at all. At most
+    /// [`MOST_IGNORE_MS`] (voigt §4.5.1).
     pub ignore_ms: Option<u32>,
 }
 
-/// Between which rates a limit may be moved.
+/// The bounds between which the rate of a limit may be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The lowest.
+    /// The lowest rate.
     pub least: Rate,
-    /// The highest.
+    /// The highest rate.
     pub most: Rate,
 }
 
-/// So many rules have metrics of their own at most: each has two series.
+/// The largest number of rules that have metrics of their own: each has two series.
 pub const MOST_METRICS: usize = 500;
 
-/// The longest time that a client is ignored: a day.
+/// The longest time for which a client is ignored: a day.
 pub const MOST_IGNORE_MS: u32 = 86_400_000;
 
-/// How long a request waits at most where a queue does not say.
+/// The longest wait of a request in a queue that does not state one.
 pub const QUEUE_DEADLINE_MS: u32 = 1000;
 
-/// How many requests wait at most where a queue does not say.
+/// The largest number of waiting requests in a queue that does not state one.
 pub const MOST_QUEUED: u32 = 100;
 
-/// The status of an action that rejects and states none.
+/// The status of a rejecting action that does not state one.
 pub const REJECT_STATUS: u16 = 403;
 
 impl Limit {
-    /// A limit on all that matches together; what is over it is rejected.
+    /// A limit on all matching events together; those over it are rejected.
     pub fn new(rate: Rate, burst: u32) -> Limit {
         Limit { rate, burst, per: Per::Rule, over: Over::default(), ignore_ms: None }
     }
 
-    /// For how long a client that was refused is ignored, in nanoseconds.
+    /// How long a refused client is ignored, in nanoseconds.
     pub(crate) fn ignored_ns(&self) -> Option<u64> {
         self.ignore_ms.map(|ignore_ms| u64::from(ignore_ms) * 1_000_000)
     }
 }
 
-/// How many requests may be worked on, or wait for it, at once.
+/// A limit on the requests that are served, or wait for it, at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFlight {
-    /// At least 1.
+    /// The limit, at least 1.
     pub most: u32,
-    /// Of which clients.
+    /// The clients that are counted together.
     pub per: Per,
-    /// What becomes of the others.
+    /// What happens to requests over the limit.
     pub over: Over,
 }
 
-/// Whose requests or connections a limit counts together.
+/// Whether a limit counts all clients together or each by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Per {
-    /// All that match the rule.
+    /// All requests or connections that match the rule count together.
     #[default]
     Rule,
-    /// Those of one client: an IPv4 address or an IPv6 /64.
+    /// Requests or connections of each client count by themselves: of an IPv4 address or an IPv6 /64.
     Client,
 }
 
-/// What becomes of that which is over a limit.
+/// What happens to a connection or request that is over a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// It is answered with an error.
+    /// An error response is sent.
     Reject {
-        /// 400 to 599; `None` for 503, or 429 if the limit is one client's.
+        /// The status, 400 to 599; `None` for 503, or 429 if the limit is one client's.
         status: Option<u16>,
     },
-    /// Its connection is reset.
+    /// The connection is reset.
     Reset,
-    /// It gets no answer; where silence is not possible, its connection is reset.
+    /// No answer is sent; where silence is not possible, the connection is reset.
     Drop,
-    /// It waits: for its turn if a rate is exceeded, for the end of another if too many are under way.
-    /// Only for requests; for those at once only where all whom the rule is about share the limit.
+    /// The request waits: over a rate, for its turn; over a number at once, for the end of another. Only for
+    /// requests; over a number at once only where all clients of the rule share the limit.
     Queue {
-        /// At most so long, 1 to 60,000 ms.
+        /// The longest wait, 1 to 60,000 ms.
         deadline_ms: u32,
-        /// At most so many wait at once, at least 1 (of one client, if the limit is one client's).
+        /// The largest number that wait at once, at least 1 (for each client, if the limit is one client's).
         most: u32,
     },
 }
@@ -255,7 +254,7 @@ impl Default for Over {
 }
 
 impl Over {
-    /// The word for it in a configuration.
+    /// The name in a configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Over::Reject { .. } => "reject",
@@ -269,18 +268,18 @@ impl Over {
 /// What is done with a connection or request, whatever the limits say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It is not refused by an action. Limits hold.
+    /// No action refuses the request. Limits still hold.
     Allow,
-    /// It is answered with this status, 400 to 599.
+    /// The request is answered with this status, 400 to 599.
     Reject(u16),
-    /// Its connection is reset.
+    /// The connection is reset.
     Reset,
-    /// It gets no answer; where silence is not possible, its connection is reset.
+    /// The request gets no answer; where silence is not possible, its connection is reset.
     Drop,
 }
 
 impl Action {
-    /// The word for it in a configuration.
+    /// The name in a configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Action::Allow => "allow",

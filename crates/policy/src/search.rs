@@ -1,13 +1,14 @@
-//! One search over the rules that may match: for each setting the first rule that names it.
+//! One search over the rules that may match: it finds for each setting the first rule that names
+//! it.
 //!
-//! Rules may be seen in any order. Which rule decides a setting is the least number among those that
-//! match and name it, unless a rule with `stop` stands before it.
+//! Rules may be tried in any order. The rule that decides a setting has the least number of those
+//! that match and name it, unless a rule with `stop` stands before it.
 
 use crate::condition::ConditionSet;
 use crate::rule::{Degree, JudgePhase, Rule};
 
-/// What a rule can decide in one phase. A class given by a rule that asks for addresses only stands
-/// behind one given by a rule that asks for more, so they are two.
+/// A setting that a rule can decide in one phase. A class given by a rule that asks for addresses
+/// only yields to one given by a rule that asks for more, so these are two kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DecisionKind {
     ClassByRequest,
@@ -21,12 +22,12 @@ pub(crate) enum DecisionKind {
 
 const SLOTS: usize = 7;
 
-/// A set of slots.
+/// A set of slots, one for each kind of decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slots(u8);
 
 impl Slots {
-    /// What `rule` decides in this phase.
+    /// The slots that `rule` decides in this phase.
     pub(crate) fn of(rule: &Rule, phase: JudgePhase) -> Slots {
         let by_address = rule.is_for_connections();
         let class =
@@ -67,20 +68,20 @@ impl Slots {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IndexedRule {
     pub(crate) rule: u32,
-    /// What must still be tried when it is found here.
+    /// The conditions that must still be tried when the rule is found in its place.
     pub(crate) asked: ConditionSet,
     pub(crate) slots: Slots,
     pub(crate) marks: Marks,
 }
 
-/// What makes a rule special.
+/// Properties of a rule in the index, in bits: `stop`, exact path, degree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks(u8);
 
 impl Marks {
     const STOP: u8 = 1;
     const EXACT: u8 = 2;
-    /// The degree stands in the bits from here on.
+    /// The lowest bit of the degree.
     const DEGREE: u8 = 2;
 
     pub(crate) fn new(stop: bool, from: Degree, is_exact: bool) -> Marks {
@@ -89,7 +90,7 @@ impl Marks {
         Marks(bit(stop, Marks::STOP) | degree | bit(is_exact, Marks::EXACT))
     }
 
-    /// The path must be as long as the one the rule was found by.
+    /// Whether the path must be as long as the beginning that led to the rule.
     #[inline]
     pub(crate) fn is_exact(self) -> bool {
         self.0 & Marks::EXACT != 0
@@ -106,16 +107,16 @@ impl Marks {
     }
 }
 
-/// What was found so far.
+/// The rules found so far.
 #[derive(Clone, Debug)]
 pub(crate) struct FirstRules {
     /// The first rule for each slot.
     first: [u32; SLOTS],
     /// The first rule with `stop`.
     stop: u32,
-    /// What any rule can decide at all.
+    /// The slots that any rule of the index decides.
     wanted: Slots,
-    /// No rule from here on can change anything.
+    /// The number from which on no rule can change the result.
     horizon: u32,
 }
 
@@ -132,13 +133,13 @@ impl FirstRules {
         self.horizon
     }
 
-    /// Whether anything would change if this rule matched.
+    /// Whether the result would change if this rule matched.
     #[inline]
     pub(crate) fn cares(&self, entry: &IndexedRule) -> bool {
         entry.marks.stop() || entry.slots.iter().any(|slot| entry.rule < self.first[slot])
     }
 
-    /// A rule matches.
+    /// Takes a matching rule into the result.
     #[inline]
     pub(crate) fn take(&mut self, entry: &IndexedRule) {
         for slot in entry.slots.iter() {

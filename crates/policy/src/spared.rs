@@ -1,11 +1,14 @@
-//! Who is never ignored, and whom neither the kernel nor a firewall drops: the one place that says so.
+//! The clients that are never ignored, and that neither the kernel nor a firewall drops. This is the only
+//! place that lists them.
 //!
-//! A limit with `ignore` shuts an address out for a while, whatever comes from it. That is right for a client. Behind
-//! the address of a trusted proxy are clients that have done nothing; an address of this machine is that of its own
-//! health checks; and who administers the server must be able to look at it. What is kept for clients is kept for an
-//! IPv6 /64, so none of the /64 of a spared address is ignored.
+//! A limit with `ignore` shuts an address out for a while, for everything that comes from it. That is right
+//! for a client. But behind the address of a trusted proxy are clients that have done nothing; an address of
+//! this machine is used by its own health checks; and administrators of the server must be able to look at
+//! it. What is kept for IPv6 clients is kept for a /64, so no address in the /64 of a spared address is
+//! ignored.
 //!
-//! Limits and actions of rules hold for them: a request over a limit is refused, and the next one is looked at again.
+//! Limits and actions of rules still hold for spared clients: a request over a limit is refused, but the next
+//! one is looked at again.
 
 use forebay_http::cidr::{CidrBlock, mask};
 use std::fmt;
@@ -17,11 +20,11 @@ const CLIENT_LEN: u8 = 64;
 /// Why an address is spared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SparedAs {
-    /// Clients come through it: `trusted_proxies`.
+    /// Clients come through this address: `trusted_proxies`.
     TrustedProxy,
-    /// This server listens at it, or a program has come through a Unix socket.
+    /// The server listens at this address, or a program has come through a Unix socket.
     OwnAddress,
-    /// It may read from the admin listener: `admin.allow`.
+    /// This client may read from the admin listener: `admin.allow`.
     Administrator,
 }
 
@@ -50,15 +53,15 @@ impl fmt::Display for SparedAs {
 pub struct SparedClients(Vec<(CidrBlock, SparedAs)>);
 
 impl SparedClients {
-    /// All addresses of this block, too. Of several reasons the first counts.
+    /// Adds all addresses of this block. If an address has several reasons, the first counts.
     pub fn add(&mut self, block: CidrBlock, why: SparedAs) {
         if !self.0.iter().any(|(known, _)| known.surrounds(block)) {
             self.0.push((block, why));
         }
     }
 
-    /// Why this client is not to be ignored; `None` if it may be. What is done to a client of IPv6 is done to all of
-    /// its /64.
+    /// Why this client may not be ignored; `None` if it may. For an IPv6 client the answer is that for its
+    /// whole /64.
     pub fn why(&self, client: IpAddr) -> Option<SparedAs> {
         let client = client.to_canonical();
         if client.is_unspecified() {
@@ -72,18 +75,18 @@ impl SparedClients {
         self.0.iter().find(|(known, _)| known.surrounds(block)).map(|(_, why)| *why)
     }
 
-    /// Who is spared of this block, and why: nobody twice.
+    /// The spared blocks within this block, with the reason for each; no block is listed twice.
     pub fn within(&self, block: CidrBlock) -> impl Iterator<Item = (CidrBlock, SparedAs)> + '_ {
         self.0.iter().filter(move |(known, _)| block.surrounds(*known)).copied()
     }
 
-    /// The blocks of addresses that are left to the server before any rule.
+    /// The blocks of addresses that no filter may drop before a rule of the server has seen them.
     pub fn blocks(&self) -> impl Iterator<Item = CidrBlock> + '_ {
         self.0.iter().map(|(block, _)| *block)
     }
 }
 
-/// All clients that a block has addresses of.
+/// The block extended to whole clients: an IPv6 block smaller than a /64 becomes the /64.
 fn as_client(block: CidrBlock) -> CidrBlock {
     match block.is_ipv4() || block.whole_len() <= CLIENT_LEN {
         true => block,
@@ -126,7 +129,7 @@ mod tests {
             ("2001:db8:0:2::7", None),
             ("2001:db8:5:ffff::1", Some(TrustedProxy)),
             ("2001:db8:6::1", None),
-            // a program that came through a Unix socket
+            // the address of a program that came through a Unix socket
             ("0.0.0.0", Some(OwnAddress)),
         ] {
             assert_eq!(spared.why(client.parse().unwrap()), expected, "{client}");

@@ -1,9 +1,8 @@
-//! What changes while a policy is in force: how much of each limit is used.
+//! The part of a policy that changes while it is in force: how much of each limit is used.
 //!
-//! Everything is atomic; all loops share one state. What is asked in which order, for a connection:
-//! the rule's action, whether the client is ignored, the rule's limit, the agent's. For a request: the
-//! action, the number at once, the rule's limit, the agent's. What was charged before a refusal is
-//! given back.
+//! Everything is atomic; all loops share one state. A connection is checked in this order: the rule's action,
+//! whether the client is ignored, the rule's limit, the agent's. A request: the action, the number at once,
+//! the rule's limit, the agent's. When a later check refuses, what the earlier ones charged is given back.
 
 use crate::bucket::{self, BucketTerms};
 use crate::class::Class;
@@ -23,28 +22,28 @@ use std::sync::atomic::Ordering::Relaxed;
 
 mod first_request;
 
-/// How much the agent's limit on a class lets through at once, as time: what comes within it may come
-/// together. Loops know the time to the turn, so it must be several turns.
+/// The tolerance of the agent's limit on a class: events that come within this time of one another are let
+/// through together. Loops read the clock once per turn, so it must be several turns.
 const CLASS_TOLERANCE_NS: u64 = 10_000_000;
 
-/// The number under which clients are ignored.
+/// The number under which the table of clients keeps ignored clients.
 const IGNORED: u64 = 0;
 
-/// How much is used of the limits of a policy.
+/// How much of each limit of a policy is used.
 #[derive(Debug)]
 pub struct State {
     policy: Arc<Policy>,
-    /// By the number of the rule.
+    /// Buckets and counts of each rule, indexed by the rule's number.
     meters: Box<[RuleMeters]>,
     traces: Traces,
-    /// By rank.
+    /// The agent's limits, by rank.
     classes: Box<[Arc<ClassMeter>]>,
-    /// By rank: after how many of its requests a connection ends.
+    /// After how many requests of a class its connection ends, by rank.
     class_requests: Box<[Option<PerConnectionLimit>]>,
-    /// Whether any rule or class says that.
+    /// Whether any rule or class limits the requests of a connection.
     counts_requests: bool,
     clients: Arc<ClientTable>,
-    /// The longest time for which a rule has clients ignored, in nanoseconds; 0 if none does.
+    /// The longest time for which any rule has clients ignored, in nanoseconds; 0 if none does.
     most_ignored_ns: u64,
 }
 
@@ -58,7 +57,7 @@ struct ClassMeter {
 /// A bucket whose terms change.
 #[derive(Debug, Default)]
 struct Paced {
-    /// 0 for no limit.
+    /// The interval between two events, in nanoseconds; 0 for no limit.
     interval_ns: PacedWord,
     word: PacedWord,
 }
@@ -66,7 +65,7 @@ struct Paced {
 #[derive(Debug)]
 enum PacedWord {
     Own(AtomicU64),
-    /// In memory that the kernel charges, too.
+    /// A word in memory that the kernel charges, too.
     Given(&'static AtomicU64),
 }
 
@@ -90,39 +89,39 @@ impl PacedWord {
     }
 }
 
-/// What may have been charged for a connection before it arrived.
+/// A charge that the kernel may have made for a connection before the server accepted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrivedCharge {
     /// This rule's limit on connections.
     Rule(u32),
-    /// What the agent admits of its class.
+    /// The agent's limit on the connection's class.
     Class,
 }
 
 /// What became of a connection or a request.
 #[derive(Debug)]
 pub enum ChargeOutcome {
-    /// It is served.
+    /// The connection or request is served.
     Admit(ChargedWork),
-    /// It is not.
+    /// The connection or request is refused.
     Refuse(PolicyRefusal),
 }
 
-/// Something that is served.
+/// An admitted connection or request.
 #[derive(Debug)]
 pub struct ChargedWork {
-    /// Its class, as its place in the order.
+    /// The rank of the class; 0 is served first.
     pub rank: u8,
-    /// How long it must wait for its turn, in nanoseconds; 0 for not at all.
+    /// How long the request must wait for its turn, in nanoseconds; 0 for not at all.
     pub wait_ns: u64,
-    /// The rule among whose requests at once it needs a place, for which it may have to wait: the caller sees
-    /// to that, and counts it.
+    /// The rule whose limit on requests at once has a queue: the caller must get a place there for the
+    /// request, wait for it if necessary, and count it.
     pub queued_by: Option<u32>,
-    /// To be kept until its answer is sent or its connection is closed.
+    /// A guard that the caller keeps until the answer is sent or the connection is closed.
     pub ticket: InFlightGuard,
 }
 
-/// What an agent's limit is on.
+/// The events that a limit of the agent counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paces {
     /// New connections.
@@ -134,38 +133,39 @@ pub enum Paces {
 /// How full the tables for clients are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientsReport {
-    /// Requests that are counted for clients now.
+    /// Requests that are counted for clients at present.
     pub in_flight: u64,
-    /// Buckets that had to give way before they were full again, since the start.
+    /// Buckets that were replaced before they were full again, since the start.
     pub evicted: u64,
     /// Requests that were admitted without being counted, because there was no place, since the start.
     pub uncounted: u64,
 }
 
-/// What a bucket that all clients of a rule share is charged for.
+/// The charge of a bucket that all clients of a rule share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChargedBucket {
     /// The name of the rule.
     pub rule: String,
-    /// Whether it is that for connections, and not that for requests.
+    /// Whether the bucket is the one for connections; otherwise it is the one for requests.
     pub is_connections: bool,
-    /// Until when, on the clock of the machine.
+    /// The time until which the bucket is charged, in nanoseconds of the machine's clock.
     pub charged: u64,
 }
 
 impl State {
-    /// Nothing is used yet, but for what `before` knows of rules and classes with the same names:
-    /// limits that have not changed go on as if nothing had happened; a bucket whose limit has
-    /// changed keeps what it is charged for, as far as it can be under the new one; tickets that are
-    /// out are counted on, and so is what rules have refused. `now_ns` is the time of a clock that never goes back, the same in all calls.
+    /// A state in which nothing is used yet, except for what `before` knows of rules and classes with the
+    /// same names. Limits that have not changed continue without a break. A bucket whose limit has changed
+    /// keeps its charge, as far as the new limit allows. Guards that are out are still counted, and so are
+    /// the refusals of each rule. `now_ns` is the time of a clock that never goes back, the same in all
+    /// calls.
     pub fn new(policy: Arc<Policy>, before: Option<&State>, now_ns: u64) -> State {
         State::with_words(policy, before, now_ns, &mut |_, _| None, None)
     }
 
-    /// The same, but buckets that all share lie in the words that `words` gives, by the
-    /// name of the rule; only a rule of that name may have had such a word. Where it gives
-    /// none, a bucket has a word of its own. What is counted and charged for clients, and what rules count, is
-    /// `shared` with other processes, if that is there.
+    /// The same, with the buckets that all clients of a rule share in the words that `words` gives, by the
+    /// name of the rule; a word must never have been another rule's. Where `words` gives none, a bucket has a
+    /// word of its own. With `shared`, the buckets and counts of clients, and the counts of rules, are shared
+    /// with other processes.
     pub fn with_words(
         policy: Arc<Policy>,
         before: Option<&State>,
@@ -213,8 +213,8 @@ impl State {
         }
     }
 
-    /// What the buckets that all clients of a rule share are charged for, as far as they lie in this process alone, for
-    /// the state of [another](State::charge_as).
+    /// The charge of the buckets that all clients of a rule share, as far as they lie in this process alone,
+    /// to be passed to [`charge_as`](State::charge_as) of another state.
     pub fn charged(&self, now_ns: u64) -> Vec<ChargedBucket> {
         let rules = self.policy.rules().iter().zip(&self.meters);
         let buckets = rules.flat_map(|(rule, meters)| {
@@ -227,7 +227,7 @@ impl State {
         buckets.collect()
     }
 
-    /// The buckets of rules with the same names are charged for as much at least.
+    /// Raises the charge of the buckets of rules with the same names to at least what `buckets` says.
     pub fn charge_as(&self, buckets: &[ChargedBucket], now_ns: u64) {
         for ChargedBucket { rule, is_connections, charged } in buckets {
             let Some(meters) = self.meters_of(rule) else { continue };
@@ -237,14 +237,14 @@ impl State {
         }
     }
 
-    /// What it is the state of.
+    /// The policy that this is the state of.
     pub fn policy(&self) -> &Arc<Policy> {
         &self.policy
     }
 
-    /// Takes away limits that count each client by itself, for what comes from a trusted proxy that names no client:
-    /// it may be anybody's, and a limit reached would be one for everybody behind the proxy. Says whether there were
-    /// any. A limit that all share holds.
+    /// Removes limits that count each client by itself from the decisions for a connection or request that
+    /// comes from a trusted proxy without naming its client: the limit would apply to all clients behind the
+    /// proxy together. Returns whether there were any. A limit that all clients share still holds.
     pub fn spare_proxy(&self, decisions: &mut Decisions) -> bool {
         let rules = self.policy.rules();
         let has = |rule: Option<u32>, per: fn(&Rule) -> Option<Per>| {
@@ -274,9 +274,9 @@ impl State {
         self.charge_arrived(decisions, client, now_ns, |_| false)
     }
 
-    /// The same, where the connection may have been charged before it arrived. Where the bucket of the
-    /// rule, or of the class, lies in a [given word](State::with_words), `is_charged` says whether that has been
-    /// charged for this connection; it is asked once at most for each.
+    /// The same, for a connection that may have been charged before the server accepted it. Where the bucket
+    /// of the rule, or of the class, lies in a [given word](State::with_words), `is_charged` says whether
+    /// that bucket has been charged for this connection; it is called at most once for each.
     #[inline]
     pub fn charge_arrived(
         &self,
@@ -333,7 +333,7 @@ impl State {
         self.charge_but(decisions, client, now_ns, None)
     }
 
-    /// `charged` is the rule whose limit on requests need not be charged.
+    /// Charges a request, except for the limit on requests of the rule `charged`.
     #[inline]
     fn charge_but(
         &self,
@@ -346,6 +346,8 @@ impl State {
         if let Some(refused) = self.act(decisions) {
             return self.refuse(refused, client);
         }
+        // if a later check refuses, dropping the guard gives the place back, while a bucket that was
+        // charged must be refunded
         let (mut ticket, mut queued_by) = (InFlightGuard::default(), None);
         if let Some(rule) = decisions.in_flight
             && let Some(tally) =
@@ -394,8 +396,8 @@ impl State {
         ChargeOutcome::Admit(ChargedWork { rank, wait_ns, queued_by, ticket })
     }
 
-    /// Counts a request that was admitted for its connection, and says whether it is its last: its rule
-    /// or its class has had enough of them. Counts go on under another state.
+    /// Counts an admitted request for its connection, and says whether it is the connection's last one: the
+    /// limit of its rule or of its class is reached. The counts continue under a later state.
     #[inline]
     pub fn is_last(&self, decisions: &Decisions, counts: &mut ConnectionCounts) -> bool {
         if !self.counts_requests {
@@ -412,12 +414,12 @@ impl State {
         is_last
     }
 
-    /// Limits a class to so many per second from now on, more than 0, or to nothing: the agent's part.
-    /// A bucket that is charged for longer than the new limit allows is made to fit it.
+    /// Sets the agent's limit on a class: `per_s` events per second, more than 0, or `None` for no limit. A
+    /// bucket that is charged for longer than the new limit allows is made to fit it.
     pub fn set_class_rate(&self, rank: u8, of: Paces, per_s: Option<f64>, now_ns: u64) {
         let Some(class) = self.classes.get(usize::from(rank)) else { return };
         let paced = class.of(of);
-        // a rate that is not above 0 is the lowest there is: none at all for a day
+        // a rate of 0 or less becomes the lowest one there is: one event a day
         let day_ns = 86_400e9;
         let interval_ns =
             per_s.map_or(0, |per_s| (1e9 / per_s.max(1e-9)).clamp(1.0, day_ns) as u64);
@@ -428,26 +430,27 @@ impl State {
         }
     }
 
-    /// What the agent limits a class to, per second; `None` if it does not.
+    /// The agent's limit on a class, per second; `None` if there is none.
     pub fn class_rate(&self, rank: u8, of: Paces) -> Option<f64> {
         let terms = self.classes.get(usize::from(rank))?.of(of).terms()?;
         Some(1e9 / terms.interval_ns as f64)
     }
 
-    /// Moves the rate of a rule's limit on requests, as far as its [bounds](crate::rule::Bounds) allow:
-    /// the agent's part. A rule without bounds stays as it is.
+    /// Moves the rate of a rule's limit on requests, as far as its [bounds](crate::rule::Bounds) allow. The
+    /// agent calls this. A rule without bounds keeps its rate.
     pub fn set_rate(&self, rule: u32, per_s: f64, now_ns: u64) {
         if let Some((_, rated)) = self.rated(Some(rule), |meters| &meters.requests) {
             rated.set_rate(per_s, now_ns);
         }
     }
 
-    /// Rates without bounds are as they are stated, though another process has moved them in the kernel until now.
+    /// Resets rates that have no bounds to the stated ones, in case an earlier process has left a moved rate
+    /// in the kernel's memory.
     pub fn forget_moved(&self) {
         self.meters.iter().for_each(RuleMeters::forget_moved);
     }
 
-    /// What the rate of a rule's limit on requests is now, per second; `None` if it cannot be moved.
+    /// The current rate of a rule's limit on requests, per second; `None` if it cannot be moved.
     pub fn rate(&self, rule: u32) -> Option<f64> {
         self.rated(Some(rule), |meters| &meters.requests)?.1.rate_per_s()
     }
@@ -458,42 +461,44 @@ impl State {
         self.meters.get(rule as usize)?.requests.as_ref()?.available(now_ns)
     }
 
-    /// How many connections a rule would admit at once now; `None` as above.
+    /// How many connections a rule would admit at once now; `None` if it has no limit on them, or one for
+    /// each client.
     pub fn connections_left(&self, rule: u32, now_ns: u64) -> Option<u32> {
         self.meters.get(rule as usize)?.connections.as_ref()?.available(now_ns)
     }
 
-    /// A request that was admitted is refused by this rule after all: it got no place among those at once.
+    /// Notes that a rule has refused an admitted request after all, because it got no place in the rule's
+    /// queue.
     pub fn refuse_queued(&self, rule: u32, client: IpAddr) {
         self.traces.refuse(rule, client);
     }
 
-    /// A request that was admitted is refused after all, by something else: gives back what it was charged
-    /// for this rule's limit on requests. Called once at most; if it waited in between for longer than an interval of
-    /// the rate, one more may be admitted for it.
+    /// Gives back what an admitted request was charged for this rule's limit on requests, because something
+    /// else refuses it. Called at most once per request. If the request has waited in between for longer than
+    /// an interval of the rate, one request too many may be admitted.
     pub fn refund_request(&self, rule: u32, client: ClientKey, now_ns: u64) {
         if let Some((_, rated)) = self.rated(Some(rule), |meters| &meters.requests) {
             rated.refund(&self.clients, client, now_ns);
         }
     }
 
-    /// A request that waits for its turn under this rule's limit on requests does not come: `turn_ns` is the
-    /// time at which it was charged plus what it was [to wait](ChargedWork::wait_ns). The turn is the next one's, unless one
-    /// behind it is taken: then it passes unused.
+    /// Gives up the turn of a request that waits under this rule's limit on requests. `turn_ns` is the time
+    /// at which the request was charged plus the time it was given [to wait](ChargedWork::wait_ns). The next
+    /// request gets the turn, unless a later turn is already taken: then the turn passes unused.
     pub fn give_up_turn(&self, rule: u32, client: ClientKey, turn_ns: u64) {
         if let Some((_, rated)) = self.rated(Some(rule), |meters| &meters.requests) {
             rated.give_up(&self.clients, client, turn_ns);
         }
     }
 
-    /// How many requests a rule counts now; `None` if it does not count them, or those of each client, or
-    /// if they [wait](ChargedWork::queued_by) for it.
+    /// How many requests a rule counts now; `None` if it counts none, counts each client by itself, or has a
+    /// [queue](ChargedWork::queued_by) that counts them.
     pub fn in_flight(&self, rule: u32) -> Option<u32> {
         self.meters.get(rule as usize)?.in_flight.as_ref()?.count()
     }
 
-    /// Counts a connection or request for each rule that decides something about it. Callers in other
-    /// lanes, as far as there are, do not disturb one another.
+    /// Counts a connection or request for each rule that decides something about it. The counters are
+    /// striped: loops with different `lane` numbers mostly write to different cache lines.
     #[inline]
     pub fn note(&self, decisions: &Decisions, lane: usize) {
         let Decisions { rank: _, class, connections, requests, in_flight, per_connection, action } =
@@ -508,17 +513,17 @@ impl State {
         }
     }
 
-    /// For how many connections and requests a rule has decided something so far.
+    /// The number of connections and requests for which a rule has decided something so far.
     pub fn matched(&self, rule: u32) -> u64 {
         self.traces.matched(rule)
     }
 
-    /// The clients that a rule has refused most, the first first, and between which bounds how often.
+    /// The clients that a rule has refused most, with bounds for how often; the most refused first.
     pub fn most_refused(&self, rule: u32) -> Vec<MostRefused> {
         self.traces.clients(rule)
     }
 
-    /// How many connections and requests a rule has refused so far, by a limit or an action.
+    /// The number of connections and requests that a rule has refused so far, by a limit or an action.
     pub fn refused(&self, rule: u32) -> u64 {
         self.traces.refused(rule)
     }
@@ -533,12 +538,12 @@ impl State {
         if ignored_ns > 0 && self.policy.spared().why(client).is_some() { 0 } else { ignored_ns }
     }
 
-    /// The longest time that any rule has a client ignored, in nanoseconds; 0 if none does.
+    /// The longest time for which any rule has a client ignored, in nanoseconds; 0 if none does.
     pub fn most_ignored_ns(&self) -> u64 {
         self.most_ignored_ns
     }
 
-    /// How full the tables for clients are. It looks at all of them.
+    /// How full the tables for clients are. The call reads the whole tables.
     pub fn clients(&self) -> ClientsReport {
         ClientsReport {
             in_flight: self.clients.counted(),
@@ -555,7 +560,7 @@ impl State {
         ChargeOutcome::Refuse(refused)
     }
 
-    /// What a rule's action says.
+    /// The refusal that a rule's action demands, if any.
     #[inline]
     fn act(&self, decisions: &Decisions) -> Option<PolicyRefusal> {
         let rule = decisions.action?;
@@ -580,7 +585,8 @@ impl State {
     }
 
     /// # Errors
-    /// The agent's limit on the class is reached, and after how many nanoseconds it is not.
+    /// The agent's limit on the class is reached; the error is the time after which it is not, in
+    /// nanoseconds.
     #[inline]
     fn pace(&self, rank: u8, of: Paces, now_ns: u64) -> Result<(), u64> {
         let Some(class) = self.classes.get(usize::from(rank)) else { return Ok(()) };
@@ -591,7 +597,7 @@ impl State {
         }
     }
 
-    /// Whether others charge the bucket for connections of a class, too.
+    /// Whether the kernel charges the bucket for connections of a class, too.
     #[inline]
     fn is_paced_by_others(&self, rank: u8) -> bool {
         let class = self.classes.get(usize::from(rank));
@@ -625,7 +631,7 @@ impl State {
 }
 
 impl ClassMeter {
-    /// Nothing is limited yet, whatever another process has left in the words.
+    /// A meter without a limit; whatever another process has left in the words is overwritten.
     fn new(class: &str, words: &mut Words<'_>) -> ClassMeter {
         let interval = words(class, GivenWord::ClassInterval);
         interval.inspect(|word| word.store(0, Relaxed));

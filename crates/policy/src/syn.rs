@@ -1,44 +1,44 @@
-//! What an enforcer can do that sees no more of a connection than its SYN.
+//! Decisions for an enforcer that sees no more of a connection than its SYN.
 //!
-//! It knows the four-tuple, so it finds the rules that decide as everybody does. It can be silent or
-//! send a reset; it cannot answer with an error, and it keeps nothing for each client. Where a decision
-//! needs that, it cannot tell, and leaves the connection to those who can.
+//! The enforcer knows the four-tuple, so it finds the rules that decide, like any other caller. It can be
+//! silent or send a reset; it cannot answer with an error, and it keeps nothing for each client. Where a
+//! decision needs that, it cannot tell, and leaves the connection to the server.
 
 use crate::bucket::BucketTerms;
 use crate::facts::ConnectionFacts;
 use crate::policy::Policy;
 use crate::rule::{Action, Degree, Limit, Over, Per, Rule};
 
-/// How a connection is refused that is not there yet.
+/// How a connection is refused before it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusing {
     /// Silence: the client tries again.
     Drop,
-    /// A reset: the client is told at once.
+    /// A reset: the client learns it at once.
     Reset,
 }
 
-/// What becomes of a SYN.
+/// The decision about a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syn {
-    /// No rule limits it.
+    /// No rule limits the connection.
     Pass,
-    /// This rule refuses it.
+    /// The rule with this number refuses the connection.
     Refuse(u32, Refusing),
-    /// It is charged to the bucket of this rule. What is over the limit is refused.
+    /// The connection is charged to the bucket of this rule, and refused if it is over the limit.
     Charge(u32, Refusing),
-    /// This rule decides, and more than a SYN is needed for that.
+    /// This rule decides, and its decision needs more than a SYN.
     CannotTell(u32),
 }
 
-/// A decision needs more than a SYN.
+/// The error of a decision that needs more than a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeedsMore;
 
-/// What a rule's action comes to where only a SYN is seen: `Ok(None)` for nothing.
+/// The refusal that a rule's action means for a SYN; `Ok(None)` if it refuses nothing.
 ///
 /// # Errors
-/// It is an error with a status.
+/// The action is an error with a status.
 pub fn acts(rule: &Rule) -> Result<Option<Refusing>, NeedsMore> {
     match rule.action {
         None | Some(Action::Allow) => Ok(None),
@@ -48,11 +48,11 @@ pub fn acts(rule: &Rule) -> Result<Option<Refusing>, NeedsMore> {
     }
 }
 
-/// What a rule's limit on connections comes to where only a SYN is seen: the bucket's terms, and what
-/// becomes of that which is over it.
+/// What a rule's limit on connections means for a SYN: the bucket's terms, and the refusal for connections
+/// over the limit.
 ///
 /// # Errors
-/// Each client has a bucket of its own, or gets an error with a status.
+/// The limit gives each client a bucket of its own, or answers with an error and a status.
 pub fn limits(limit: &Limit) -> Result<(BucketTerms, Refusing), NeedsMore> {
     match (limit.per, limit.over) {
         (Per::Rule, Over::Drop) => Ok((BucketTerms::of(limit), Refusing::Drop)),
@@ -62,7 +62,7 @@ pub fn limits(limit: &Limit) -> Result<(BucketTerms, Refusing), NeedsMore> {
 }
 
 impl Policy {
-    /// What becomes of a SYN with this four-tuple. Nothing is charged.
+    /// The decision about a SYN with this four-tuple. Nothing is charged.
     pub fn syn(&self, ends: &ConnectionFacts, degree: impl Into<Degree>) -> Syn {
         let decisions = self.connection(ends, degree);
         let rule = |number: u32| self.rules().get(number as usize).map(|rule| (number, rule));
@@ -74,7 +74,7 @@ impl Policy {
             }
         }
         let Some((number, rule)) = decisions.connections.and_then(rule) else { return Syn::Pass };
-        // an unlimited rate only keeps the limits of later rules away
+        // a rule with an unlimited rate only keeps later rules from limiting
         let limit = rule.connections.as_ref().filter(|limit| !limit.rate.is_unlimited());
         match limit.map(limits) {
             None => Syn::Pass,

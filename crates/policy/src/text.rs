@@ -1,9 +1,9 @@
-//! What a rule says, as people write it.
+//! Displays the settings of a rule in the form of a configuration.
 
 use crate::rule::{Action, Bounds, InFlight, Limit, Over, Per};
 use std::fmt;
 
-/// Such as `10/m, burst 5 per client, over: reject 429`.
+/// Displays a limit, such as `10/m, burst 5 per client, over: reject 429`.
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Limit { rate, burst, per, over, ignore_ms } = self;
@@ -19,14 +19,14 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Such as `between 10/s and 200/s`.
+/// Displays bounds, such as `between 10/s and 200/s`.
 impl fmt::Display for Bounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "between {} and {}", self.least, self.most)
     }
 }
 
-/// Such as `20 at once per client, over: reject 429`.
+/// Displays a limit on requests at once, such as `20 at once per client, over: reject 429`.
 impl fmt::Display for InFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let InFlight { most, per, over } = self;
@@ -62,8 +62,8 @@ fn show_over(over: Over, per: Per, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 impl Per {
-    /// The status for what is over a limit: what was stated, else 503 for what is too much for all,
-    /// and 429 for one client's own excess.
+    /// The status for a request over the limit: the stated one, otherwise 503 for a limit on all
+    /// clients together, and 429 for one client's own.
     pub(crate) fn status(self, stated: Option<u16>) -> u16 {
         stated.unwrap_or(match self {
             Per::Rule => 503,

@@ -1,5 +1,5 @@
-//! What has come of each rule so far: for how many connections and requests it has decided something,
-//! how many it has refused, and whose. What is used of its limits, its buckets know.
+//! The effect of each rule so far: for how many connections and requests it has decided something, how many
+//! it has refused, and which clients'. What is used of its limits is kept in the buckets.
 
 use crate::meter::CacheLine;
 use crate::policy::Policy;
@@ -9,33 +9,35 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// In so many places a rule's matches are counted, so that loops do not fight over one.
+/// The number of counters over which a rule's matches are spread, so that loops do not contend for one cache
+/// line.
 const LANES: usize = 8;
 
-/// Clients whose refusals a rule remembers: clients with more than one in so many are among
-/// them (Space-Saving, Metwally et al. 2005).
+/// The number of clients whose refusals a rule remembers. Every client with more than one in so many of the
+/// refusals is among them (Space-Saving, Metwally et al. 2005).
 const MOST_CLIENTS: usize = 16;
 
-/// So many refusals of a rule are all attributed to their clients; then one in [`SAMPLE`].
+/// The number of refusals of a rule that are all attributed to their clients; after those, one in [`SAMPLE`]
+/// is.
 const ALL_OF: u64 = 1024;
 
 const SAMPLE: u64 = 16;
 
-/// What has come of the rules of a policy, by their numbers.
+/// The effects of the rules of a policy, by number.
 #[derive(Debug)]
 pub(crate) struct Traces {
     of_rules: Box<[Arc<RuleTrace>]>,
 }
 
-/// What has come of one rule.
+/// The effect of one rule.
 #[derive(Debug, Default)]
 struct RuleTrace {
     refused: AtomicU64,
-    /// Made when it matches first: most of ten thousand never do.
+    /// The counters of matches, allocated at the first one: most of ten thousand rules never match.
     matched: OnceLock<Box<[CacheLine<AtomicU64>; LANES]>>,
-    /// Who is refused most, and about how often. No thread waits for it.
+    /// The clients that are refused most, and about how often. No thread waits for the lock.
     clients: Mutex<Vec<RefusalCount>>,
-    /// What was not counted for its client, because that was being done for another.
+    /// The number of refusals that were not attributed, because another thread held the lock.
     missed: AtomicU64,
 }
 
@@ -44,24 +46,24 @@ struct RuleTrace {
 struct RefusalCount {
     client: ClientKey,
     count: u64,
-    /// So many of that may have been another client's, whose place this one has taken.
+    /// The part of the count that may belong to another client, whose place this one has taken.
     inherited: u64,
 }
 
-/// How often a rule has refused a client.
+/// The bounds of how often a rule has refused a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MostRefused {
     /// The client.
     pub client: ClientKey,
-    /// It was so often at least.
+    /// The lower bound.
     pub least: u64,
-    /// And so often at most: the same, where all refusals were counted for their clients. Of a sample both are
-    /// three standard deviations away from what it says.
+    /// The upper bound: equal to the lower one where all refusals were attributed. Where only a sample was,
+    /// both bounds are three standard deviations away from the estimate.
     pub most: u64,
 }
 
 impl Traces {
-    /// None so far, but for what `before` knows of rules with the same names.
+    /// Empty effects, except for what `before` knows of rules with the same names.
     pub(crate) fn new(policy: &Policy, before: Option<(&Policy, &Traces)>) -> Traces {
         let known = |name: &str| {
             let (policy, traces) = before?;
@@ -71,7 +73,7 @@ impl Traces {
         Traces { of_rules: of_rules.collect() }
     }
 
-    /// This rule has decided something.
+    /// Counts a connection or request about which the rule has decided something.
     #[inline]
     pub(crate) fn matches(&self, rule: u32, lane: usize) {
         if let Some(trace) = self.of_rules.get(rule as usize) {
@@ -80,7 +82,7 @@ impl Traces {
         }
     }
 
-    /// This rule has refused this client.
+    /// Counts a refusal of this client by the rule.
     #[inline]
     pub(crate) fn refuse(&self, rule: u32, client: IpAddr) {
         if let Some(trace) = self.of_rules.get(rule as usize) {
@@ -102,7 +104,7 @@ impl Traces {
         self.of_rules.get(rule as usize).map_or(0, |trace| trace.refused.load(Relaxed))
     }
 
-    /// Who was refused most, the first first.
+    /// The clients refused most, the most refused first.
     pub(crate) fn clients(&self, rule: u32) -> Vec<MostRefused> {
         let Some(trace) = self.of_rules.get(rule as usize) else { return Vec::new() };
         let clients = trace.clients.lock();
@@ -111,7 +113,7 @@ impl Traces {
         let is_sampled = trace.refused.load(Relaxed) > ALL_OF;
         let missed = trace.missed.load(Relaxed);
         let bounds = |RefusalCount { client, count, inherited }: RefusalCount| {
-            // of so many that stand for SAMPLE each
+            // the standard deviation of an estimate in which each counted refusal stands for SAMPLE
             let deviation = if is_sampled { ((SAMPLE * count) as f64).sqrt() } else { 0.0 };
             let spread = (3.0 * deviation).ceil() as u64;
             let least = count.saturating_sub(inherited).saturating_sub(spread).max(1);
@@ -122,7 +124,7 @@ impl Traces {
 }
 
 impl RuleTrace {
-    /// Counts refusals for a client, unless another thread does so for one now.
+    /// Counts refusals for a client, unless another thread has the lock at that moment.
     fn attribute(&self, client: ClientKey, stands_for: u64) {
         let Ok(mut clients) = self.clients.try_lock() else {
             self.missed.fetch_add(stands_for, Relaxed);
@@ -133,15 +135,15 @@ impl RuleTrace {
         } else if clients.len() < MOST_CLIENTS {
             clients.push(RefusalCount { client, count: stands_for, inherited: 0 });
         } else if let Some(least) = clients.iter_mut().min_by_key(|known| known.count) {
-            // it may have come as often as the one that it replaces
+            // the client may have been refused before, at most as often as the one it replaces
             let inherited = least.count;
             *least = RefusalCount { client, count: inherited + stands_for, inherited };
         }
     }
 }
 
-/// Whether the refusal with this number is one of those that are attributed. They are spread evenly, but not
-/// in step with clients that come in turns.
+/// Whether the refusal with this number is in the sample. The sample is spread evenly, but not in step with
+/// clients that come in turns.
 fn is_in_sample(number: u64) -> bool {
     const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
     number.wrapping_mul(GOLDEN_RATIO) < u64::MAX / SAMPLE
@@ -162,7 +164,7 @@ mod tests {
         let client = |number: u32| IpAddr::V4(Ipv4Addr::from_bits(number));
         let mut exact = HashMap::new();
         for round in 0..10_000_u32 {
-            // every other one is one of two in turn, the rest are all different
+            // every other refusal is of one of two clients in turn, the rest are of different ones
             let number = if round % 2 == 0 { 1 + round % 4 / 2 } else { 1000 + round };
             traces.refuse(0, client(number));
             *exact.entry(ClientKey::of(client(number))).or_insert(0) += 1;

@@ -1,14 +1,15 @@
-//! Values by the beginning of a text: a compressed trie. A search costs by the length of the text,
-//! however many beginnings there are.
+//! A compressed trie: values by the beginning of a text. The cost of a search depends on the length
+//! of the text, not on the number of beginnings.
 
-/// Values, each for all texts that begin alike.
+/// Values, each for all texts with the same beginning.
 #[derive(Clone, Debug)]
 pub(crate) struct Trie<V> {
-    /// The children of a node stand side by side. The first node is the root.
+    /// The nodes. The children of a node stand side by side; the first node is the root.
     nodes: Box<[Node]>,
-    /// The first byte of each node's label, where the node is looked for.
+    /// The first byte of each node's label, apart from the nodes so that a search touches little
+    /// memory.
     firsts: Box<[u8]>,
-    /// What nodes add to their parents, first bytes left out.
+    /// The labels, which nodes add to their parents' text, without their first bytes.
     labels: Box<[u8]>,
     values: Box<[V]>,
 }
@@ -19,7 +20,7 @@ struct Node {
     label_bytes: u32,
     children_at: u32,
     children: u32,
-    /// Where its value is, or [`NONE`].
+    /// The index of the node's value, or [`NONE`].
     value: u32,
 }
 
@@ -32,7 +33,7 @@ impl<V> Default for Trie<V> {
 }
 
 impl<V> Trie<V> {
-    /// No beginning may be there twice.
+    /// Builds the trie. No beginning may be there twice.
     pub(crate) fn new(mut pairs: Vec<(Box<[u8]>, V)>) -> Trie<V> {
         pairs.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let (keys, values): (Vec<Box<[u8]>>, Vec<V>) = pairs.into_iter().unzip();
@@ -47,7 +48,7 @@ impl<V> Trie<V> {
         }
     }
 
-    /// Shows the values of all beginnings of `text`, with their lengths, the shortest first.
+    /// Calls `show` with the value of each beginning of `text` and its length, the shortest first.
     #[inline]
     pub(crate) fn beginnings(&self, text: &[u8], mut show: impl FnMut(&V, usize)) {
         let mut node = self.nodes[0];
@@ -70,7 +71,7 @@ impl<V> Trie<V> {
     }
 }
 
-/// Few bytes are looked at sooner than a search for them begins.
+/// Finds the child with this first byte. For a few bytes a loop is faster than `memchr`.
 #[inline]
 fn find(first: u8, firsts: &[u8]) -> Option<usize> {
     match firsts.len() {
@@ -79,7 +80,7 @@ fn find(first: u8, firsts: &[u8]) -> Option<usize> {
     }
 }
 
-/// A trie under construction: nodes are made in the order of their depth.
+/// A trie under construction. Nodes are made in the order of their depth.
 struct Growing {
     keys: Vec<Box<[u8]>>,
     nodes: Vec<Node>,
@@ -89,7 +90,7 @@ struct Growing {
 
 impl Growing {
     fn grow(&mut self) {
-        // for each node the keys at and below it, and how many bytes it stands for
+        // for each node its keys, those below included, and how many bytes it stands for
         let mut spans = vec![(0, self.keys.len(), 0)];
         self.nodes.push(Node {
             label_at: 0,
@@ -117,9 +118,10 @@ impl Growing {
         }
     }
 
-    /// Adds a node for keys that have the byte at `depth` in common; says how far they are alike.
+    /// Adds a node for keys that have the byte at `depth` in common; returns how far they are
+    /// equal.
     fn add(&mut self, begin: usize, end: usize, depth: usize) -> usize {
-        // of sorted keys the first and the last differ the most
+        // of sorted keys the first and the last differ most
         let (key, last) = (&self.keys[begin], &self.keys[end - 1]);
         let alike = key.iter().zip(last).take_while(|(a, b)| a == b).count();
         let label = &key[depth + 1..alike];
@@ -150,7 +152,7 @@ mod tests {
     proptest! {
         #[test]
         fn all_beginnings_of_a_text_are_found(keys: BTreeSet<Vec<u8>>, texts: Vec<Vec<u8>>) {
-            // three bytes, so that much is alike
+            // only three different bytes, so that beginnings are often equal
             let narrow = |text: &Vec<u8>| text.iter().map(|byte| byte % 3).collect::<Box<[u8]>>();
             let keys: BTreeSet<Box<[u8]>> = keys.iter().map(narrow).collect();
             let trie = Trie::new(keys.iter().map(|key| (key.clone(), key.clone())).collect());

@@ -1,16 +1,16 @@
-//! Without the Cargo feature `acme`: nothing is ordered.
+//! The keeper without the Cargo feature `acme`: it orders nothing.
 
 use crate::answers::ChallengeAnswers;
 use crate::records::RecordHook;
 use crate::wanted::{AuthoritySettings, CertificateEvent, WantedCertificate};
 use std::time::Duration;
 
-/// Keeps no certificates.
+/// A keeper that keeps no certificates.
 #[derive(Debug, Default)]
 pub struct CertificateKeeper(());
 
 impl CertificateKeeper {
-    /// Does nothing, and has nothing to do for ever.
+    /// Does nothing, and returns the longest time.
     pub fn round(
         &mut self,
         _: &AuthoritySettings,

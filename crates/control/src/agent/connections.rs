@@ -1,11 +1,10 @@
-//! How many connections per second each class may begin, while refusing requests does not suffice.
+//! The rate of new connections of each class, while it does not suffice to refuse requests.
 //!
-//! Windows keep the delay of *workers*; they cannot help when the loops themselves come late, or when
-//! refusals take the time that answers need, or when connections wait in the kernel because none of the
-//! threads is free to accept them. That is what connection rates are for, and for nothing
-//! else: the two never correct the same delay. With `lag` and `refusals` as multiples of what is bearable,
-//! and `queue` where connections of a class wait for longer than that in the accept queue that the kernel keeps
-//! for it,
+//! Windows limit the delay of *workers*. They cannot help when the loops themselves come late, when refusals
+//! take the time that answers need, or when connections wait in the kernel because no thread is free to
+//! accept them. Connection rates are for these cases and no others, so that windows and rates never correct
+//! the same delay. `lag` and `refusals` are multiples of what is bearable; `queue` means that connections of
+//! a class wait for longer than is bearable in its accept queue in the kernel:
 //!
 //! ```text
 //! none:        r += a·R   for the first class that was refused connections   (R: all let in, per second)
@@ -13,35 +12,38 @@
 //! else:        r *= max(1 − max(b·(lag − 1), c·(refusals − 1)), ½)   for the lowest class above its floor
 //! ```
 //!
-//! Who waits in a queue is accepted before those of classes below, so it is these that give way, and itself. While a
-//! queue stands, what is let in is what threads can take; how long it has become says little about a rate. A class
-//! of which nothing is accepted has no rate: none would change that, and all who wait would be refused later.
+//! Connections in a queue are accepted before those of lower classes, so the class of that queue and the
+//! lower ones give way. While a queue stands, the number let in is what the threads can take; the length of
+//! the queue says little about a rate. A class of which nothing is accepted gets no rate: a rate would not
+//! change that, and all connections in its queue would be refused later.
 //!
-//! What is let in while loops are late is what they can do, so a class that was cut until they had
-//! caught up goes on at nine tenths of that. Lag adds up while a rate is too high by a little, so it says little about how much; what refusals
-//! take is in proportion to the rate. Hence two constants.
+//! The number let in while loops are late is what they can do, so a class that was cut until they had caught
+//! up continues at nine tenths of that. Lag accumulates while a rate is a little too high, so it says little
+//! about how much too high it is; the time that refusals take is in proportion to the rate. Hence there are
+//! two constants.
 //!
-//! Loops may be late for reasons that no connection has brought: other programs take the cores. So all
-//! classes together are never cut below a quarter of what was let in when policing began.
+//! Loops may be late for reasons that no connection has caused, for example because other programs take the
+//! cores. So all classes together are never cut below a quarter of what was let in when policing began.
 //!
-//! A floor is the class's share of all connections let in, and one per second. Rates move once per
-//! [`PERIOD_NS`] at most: a client whose SYN was dropped comes back after a second, and only then can be
-//! seen what a rate does. A rate that was good when policing ended is where it begins the next time.
+//! A floor is the class's share of all connections let in, but at least one per second. Rates move at most
+//! once per [`PERIOD_NS`]: a client whose SYN was dropped comes back after a second, and only then does the
+//! effect of a rate show. When policing begins again, it begins with the rates that were good when it ended
+//! last.
 
 use super::{AgentClass, Observation};
 
-/// The least time between two moves, in nanoseconds.
+/// The shortest time between two moves, in nanoseconds.
 pub const PERIOD_NS: u64 = 1_500_000_000;
-/// `a`.
+/// `a` in the formula above.
 const GROWTH: f64 = 0.03;
-/// `b` and `c`. With 50 ms as what is bearable, `b` takes back in two periods a lag that a rate has
-/// built up in one.
+/// `b` and `c` in the formula above. With 50 ms as bearable, `b` takes back in two periods a lag that a rate
+/// has built up in one.
 const CUT: (f64, f64) = (0.03, 0.5);
-/// No cut follows when no more than this part of what was let in at first is let in.
+/// Rates are cut no further once only this part is let in of what was let in when policing began.
 const LEAST: f64 = 0.25;
-/// Where nothing better is known, policing begins with this part of what is let in.
+/// Where no good rate is known, policing begins with this part of what is let in.
 const BEGIN: f64 = 0.9;
-/// Rates that were good are as good as new for so long.
+/// How long a rate counts as good after policing has ended, in nanoseconds.
 const GOOD_FOR_NS: u64 = 600_000_000_000;
 
 /// The rates of all classes.
@@ -49,46 +51,46 @@ const GOOD_FOR_NS: u64 = 600_000_000_000;
 pub struct Connections {
     lines: Vec<RankLine>,
     rates: Vec<Option<f64>>,
-    /// Since when this period has been watched; `None` while nothing is policed.
+    /// The beginning of the current period; `None` while no connections are policed.
     since_ns: Option<u64>,
-    /// All connections let in per second when policing began.
+    /// The number of connections let in per second when policing began, over all classes.
     begun_per_s: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct RankLine {
     share: f64,
-    /// Connections that came in this period, and those of them that were refused.
+    /// Connections that came in this period, and the number of them that were refused.
     offered: u64,
     refused: u64,
-    /// Let in per second before policing began, smoothed over about a second.
+    /// Connections let in per second before policing began, smoothed over about a second.
     usual_per_s: f64,
-    /// Let in per second when it was cut because loops were late.
+    /// Connections let in per second when the class was cut because loops or its queue were late.
     held_per_s: Option<f64>,
-    /// The rate when policing last ended, and when.
+    /// The rate when policing last ended, and the time of that.
     good: Option<(f64, u64)>,
 }
 
-/// What connections wait for. Multiples of what is bearable, smoothed.
+/// The reasons for which connections wait, smoothed, as multiples of what is bearable.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Strain {
-    /// How late loops come.
+    /// The lag of the loops.
     pub lag: f64,
-    /// What refusals take of the loops' time.
+    /// The part of the loops' time that refusals take.
     pub refusals: f64,
     /// The first class whose connections wait in their accept queue for longer than is bearable.
     pub first_queued: Option<usize>,
 }
 
 impl Strain {
-    /// Which classes may be cut: those from this rank on, if only their queue is late.
+    /// The rank from which on classes may be cut, if nothing but an accept queue is late.
     fn only_from(&self) -> Option<usize> {
         self.first_queued.filter(|_| self.lag <= 1.0 && self.refusals <= 1.0)
     }
 }
 
 impl Connections {
-    /// Nothing is limited.
+    /// No class is limited at first.
     pub fn new(classes: &[AgentClass]) -> Connections {
         let lines =
             classes.iter().map(|class| RankLine { share: class.share, ..RankLine::default() });
@@ -102,7 +104,7 @@ impl Connections {
         &self.rates
     }
 
-    /// Takes over what `before` knew of class `theirs` for class `ours`.
+    /// Takes over what `before` knew of its class `theirs` for class `ours`.
     pub(super) fn carry(&mut self, ours: usize, before: &Connections, theirs: usize) {
         let share = self.lines[ours].share;
         self.lines[ours] = RankLine { share, ..before.lines[theirs] };
@@ -110,7 +112,7 @@ impl Connections {
         (self.since_ns, self.begun_per_s) = (before.since_ns, before.begun_per_s);
     }
 
-    /// Takes in a period of `elapsed_ns`.
+    /// Processes the measurements of a period of `elapsed_ns`.
     pub fn tick(
         &mut self,
         elapsed_ns: f64,
@@ -148,13 +150,13 @@ impl Connections {
         }
     }
 
-    /// From the rates that were good the last time, or from what is let in.
+    /// Begins policing with the rates that were good the last time, or with a part of what is let in.
     fn begin(&mut self, now_ns: u64, strain: &Strain) {
         for (line, rate) in self.lines.iter().zip(&mut self.rates) {
             let is_fresh = |good_ns: u64| now_ns.saturating_sub(good_ns) < GOOD_FOR_NS;
             *rate = line.good.filter(|(_, good_ns)| is_fresh(*good_ns)).map(|(rate, _)| rate);
         }
-        // of a queue is first seen how much is accepted from it
+        // for a queue, the first period only measures how much is accepted from it
         if strain.only_from().is_none() && self.rates.iter().all(Option::is_none) {
             let let_in: Vec<_> = self.lines.iter().map(|line| line.usual_per_s).collect();
             self.cut(BEGIN, &let_in, None);
@@ -208,8 +210,8 @@ impl Connections {
         }
     }
 
-    /// Cuts the lowest class that has more than its floor, and says which: of all of them, or, `from` a rank
-    /// on, of those that are accepted at all.
+    /// Cuts the lowest class that has more than its floor, and returns its rank. With `from`, only classes
+    /// from this rank on are cut, and only those of which connections are accepted at all.
     fn cut(&mut self, factor: f64, let_in: &[f64], from: Option<usize>) -> Option<usize> {
         let total = let_in.iter().sum::<f64>();
         for rank in (from.unwrap_or(0)..self.lines.len()).rev() {
@@ -222,14 +224,14 @@ impl Connections {
                 self.rates[rank] = Some((now * factor).max(floor).min(MOST_PER_S));
                 return Some(rank);
             }
-            // at its floor: the next one up gives way, and this one stays there
+            // this class is at its floor and stays there; the next higher one gives way
             self.rates[rank].get_or_insert(floor.min(MOST_PER_S));
         }
         None
     }
 }
 
-/// No rate exceeds this.
+/// The highest rate.
 const MOST_PER_S: f64 = 1e9;
 
 #[cfg(test)]

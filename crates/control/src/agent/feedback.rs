@@ -1,4 +1,4 @@
-//! The agent that serves.
+//! The agent that servers use.
 
 use super::connections::{Connections, Strain};
 use super::history::History;
@@ -8,51 +8,51 @@ use super::{Agent, AgentClass, AgentDecision, Observation, part_of};
 use crate::level::{Levels, Pressure};
 use std::fmt;
 
-/// What [`Feedback`] is told.
+/// The settings of [`Feedback`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeedbackSettings {
-    /// The classes by rank; at least one.
+    /// The classes, by rank; at least one.
     pub classes: Vec<AgentClass>,
     /// The rules whose rates may be moved.
     pub rules: Vec<Movable>,
     /// The constants of the windows.
     pub windows: Constants,
-    /// How late loops may come, in nanoseconds.
+    /// The lag of loops that is bearable, in nanoseconds.
     pub lag_ns: u64,
     /// The share of the loops' time that refusals may take: 0 to 1.
     pub refusing: f64,
 }
 
 impl FeedbackSettings {
-    /// The constants that the simulation found.
+    /// Settings for these classes, with the constants that the simulation found.
     pub fn new(classes: Vec<AgentClass>) -> FeedbackSettings {
         let windows = Constants::default();
         FeedbackSettings { classes, rules: Vec::new(), windows, lag_ns: 50_000_000, refusing: 0.25 }
     }
 }
 
-/// Why there is no such agent.
+/// Why settings cannot be used.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeedbackSettingsError {
-    /// There is no class.
+    /// The list of classes is empty.
     NoClass,
     /// A share is not between 0 and 1.
     Share {
         /// The class.
         class: String,
-        /// Its share.
+        /// The share.
         share: f64,
     },
-    /// A target is 0.
+    /// The target of a class is 0.
     Target {
         /// The class.
         class: String,
     },
-    /// A constant that must be above 0, and at most 1, is not.
+    /// A constant is not above 0, or is above 1.
     Constant {
-        /// Its name.
+        /// The name of the constant.
         name: &'static str,
-        /// Its value.
+        /// The value of the constant.
         value: f64,
     },
 }
@@ -94,7 +94,7 @@ impl FeedbackSettings {
             ("windows.growth", self.windows.growth),
             ("windows.cut", self.windows.cut),
             ("refusing", self.refusing),
-            // 0 would make every lag too much
+            // a bearable lag of 0 would make every lag too long
             ("lag_ns", if self.lag_ns > 0 { 1.0 } else { 0.0 }),
         ];
         match constants.into_iter().find(|(_, value)| !(*value > 0.0 && *value <= 1.0)) {
@@ -104,13 +104,13 @@ impl FeedbackSettings {
     }
 }
 
-/// Refused work counts for the level from this part of the machine on, smoothed.
+/// The part of the machine from which refused work counts for the level, smoothed.
 const REFUSED: f64 = 0.05;
-/// Load, refused work, lag and the time of refusals are smoothed over about this long.
+/// The time over which load, refused work, lag and the time of refusals are smoothed.
 const PRESSURE_OVER_NS: f64 = 200e6;
 
-/// The agent that serves: a window for each class, rates of rules that may be moved, rates of
-/// connections on the highest level.
+/// The agent that servers use: it moves a window for each class, the rates of rules that may be moved, and
+/// connection rates on the highest level.
 #[derive(Clone, Debug)]
 pub struct Feedback {
     settings: FeedbackSettings,
@@ -121,22 +121,23 @@ pub struct Feedback {
     history: History,
     decision: AgentDecision,
     last_ns: Option<u64>,
-    /// Smoothed.
+    /// The load, smoothed.
     load: f64,
     lag: f64,
     refusals: f64,
     /// The part of the machine that refused work would have taken, by rank, smoothed.
     refused: Vec<f64>,
-    /// How long connections wait in the accept queues of classes, by rank, as multiples of what is bearable,
-    /// smoothed.
+    /// How long connections wait in the accept queues of classes, by rank, smoothed, as multiples of what is
+    /// bearable.
     queued: Vec<f64>,
 }
 
 impl Feedback {
-    /// Knows nothing of any class yet: a request is taken to cost 5 ms until some have finished.
+    /// An agent that knows nothing of any class yet: it assumes that a request costs 5 ms until some have
+    /// finished.
     ///
     /// # Errors
-    /// If the settings make no sense.
+    /// The settings contradict each other, or are out of range.
     pub fn new(settings: FeedbackSettings) -> Result<Feedback, FeedbackSettingsError> {
         settings.check()?;
         let windows = Windows::new(&settings.classes, settings.windows);
@@ -164,11 +165,11 @@ impl Feedback {
         })
     }
 
-    /// Goes on for other classes. What was learned of those that keep their names stays, and so do
-    /// level and history.
+    /// The same agent for other classes. What it has learned of classes that keep their names stays, and so
+    /// do level and history.
     ///
     /// # Errors
-    /// If the settings make no sense.
+    /// The settings contradict each other, or are out of range.
     pub fn replace(&self, settings: FeedbackSettings) -> Result<Feedback, FeedbackSettingsError> {
         let mut next = Feedback::new(settings)?;
         for (ours, class) in next.settings.classes.iter().enumerate() {
@@ -187,21 +188,21 @@ impl Feedback {
         Ok(next)
     }
 
-    /// Each decision of the last minute, with what followed.
+    /// Each decision of the last minute, with its effects.
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// Work offered, as a multiple of what the machine can do.
+    /// The work offered, as a multiple of what the machine can do.
     pub fn load(&self) -> f64 {
         self.load
     }
 
-    /// What the level is decided by.
+    /// The values by which the level is decided.
     fn pressure(&mut self, seen: &Observation<'_>, elapsed_ns: f64) -> Pressure {
         let part = part_of(elapsed_ns, PRESSURE_OVER_NS);
         let follow = |value: &mut f64, now: f64| {
-            // measurements may come to odd values; they must not stay
+            // odd values, such as NaN, must not stay in the average
             let now = if now.is_finite() { now.clamp(0.0, MOST_TIMES) } else { 0.0 };
             *value += (now - *value) * part;
         };
@@ -237,9 +238,9 @@ impl Feedback {
     }
 }
 
-/// No pressure counts for more than this.
+/// The largest value of a pressure.
 const MOST_TIMES: f64 = 1000.0;
-/// What a first period is taken for.
+/// The assumed length of the first period.
 const FIRST_NS: f64 = 10e6;
 
 impl Agent for Feedback {

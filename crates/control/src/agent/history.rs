@@ -1,64 +1,64 @@
-//! Each decision with what followed, for an operator who wants to know what an agent does.
+//! Each decision with its effects, so that an operator can see what an agent does.
 
 use super::{AgentDecision, Limits, Observation};
 use crate::level::{Cause, Level};
 use std::collections::VecDeque;
 
-/// How long one record lasts, unless the level changes.
+/// The length of a record, unless the level changes.
 pub const RECORD_NS: u64 = 100_000_000;
-/// Records that are kept: a minute of them.
+/// The number of records that are kept: a minute of them.
 pub const RECORDS: usize = 600;
 
-/// A decision and what followed while it, or one much like it, was in force.
+/// A decision, and what was measured while it, or one much like it, was in force.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
-    /// When it was taken.
+    /// The time of the decision.
     pub at_ns: u64,
-    /// The level, and why.
+    /// The level.
     pub level: Level,
     /// The cause of the level.
     pub cause: Cause,
-    /// How long what follows was watched.
+    /// How long the effects were measured.
     pub lasted_ns: u64,
-    /// Work offered meanwhile, as a multiple of what the machine can do, at the end.
+    /// The work offered at the end of that time, as a multiple of what the machine can do.
     pub load: f64,
-    /// The classes by rank.
+    /// The classes, by rank.
     pub classes: Vec<ClassRecord>,
     /// The rules whose rates may be moved.
     pub rules: Vec<RuleRecord>,
 }
 
-/// What was decided for a rule whose rate may be moved, and what followed.
+/// The decision for a rule whose rate may be moved, and its effects.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RuleRecord {
-    /// How many requests it admits per second.
+    /// How many requests the rule admits per second.
     pub per_s: f64,
-    /// Requests that it has decided about.
+    /// Requests that the rule has decided about.
     pub matched: u64,
-    /// Those that it has refused.
+    /// Requests that the rule has refused.
     pub refused: u64,
 }
 
-/// What was decided for a class, and what followed.
+/// The decision for a class, and its effects.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClassRecord {
-    /// How many jobs may be unfinished.
+    /// The largest number of unfinished jobs.
     pub most: Option<u32>,
     /// Connections that may begin per second.
     pub connections_per_s: Option<f64>,
-    /// Jobs that came.
+    /// Jobs that arrived.
     pub offered: u64,
-    /// Those that were refused.
+    /// Jobs that were refused.
     pub refused: u64,
     /// Jobs that ended.
     pub finished: u64,
-    /// The longest delay of a period.
+    /// The longest delay in any period.
     pub delay_ns: u64,
-    /// The most that were unfinished.
+    /// The largest number of unfinished jobs in any period.
     pub unfinished: u32,
-    /// Connections that came.
+    /// Connections that arrived.
     pub connections: u64,
-    /// Those that were refused.
+    /// Connections that were refused.
     pub connections_refused: u64,
 }
 
@@ -69,12 +69,13 @@ pub struct History {
 }
 
 impl History {
-    /// The records, the oldest first. What followed the last one is still being watched.
+    /// The records, the oldest first. The last one is still being measured.
     pub fn records(&self) -> impl DoubleEndedIterator<Item = &Record> + ExactSizeIterator {
         self.records.iter()
     }
 
-    /// What was seen followed the decision before; `decision` is taken now.
+    /// Adds the measurements of a period to the record of the decision before it; `decision` is the
+    /// next one.
     pub(super) fn add(&mut self, seen: &Observation<'_>, load: f64, decision: &AgentDecision) {
         if let Some(last) = self.records.back_mut() {
             last.follow(seen, load);

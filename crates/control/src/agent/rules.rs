@@ -1,58 +1,59 @@
-//! What the rates of rules are moved to, within the bounds that they state.
+//! The rates of rules, moved within the bounds that the rules state.
 //!
-//! Windows keep the delay whatever comes, but they cannot tell one request of a class from another: in a
-//! flood on one URL they refuse requests of all. A rule tells them apart, and its author has said how far
-//! its rate may go. So what windows refuse is the signal here, and not the delay that they keep: the two
-//! never correct the same thing. With `x` the part of the jobs of a class that windows refuse, or by how
-//! much it is above its target, if that is more,
+//! Windows limit the delay of any load, but they do not distinguish between requests of a class: in a flood
+//! on one URL they refuse requests for all. A rule distinguishes them, and its author has stated how far its
+//! rate may go. So the signal for rates is what windows refuse, not the delay that they limit, and the two
+//! never correct the same thing. With `x` as the part of the jobs of a class that windows refuse, or the
+//! excess of its delay over its target, if that is more:
 //!
 //! ```text
 //! x ≤ bearable:  r += a·R                     for rules that have refused something   (R: the rate stated)
 //! else:          r *= max(1 − b·x, ½)         for the rules of the last class that have more than their least
 //! ```
 //!
-//! - A rule is cut for the class of its requests and those above it: what is below goes behind them
-//!   anyway. One that gives no class belongs to the last.
+//! - A rule is cut for its class and the classes above: requests of lower classes come after its own anyway.
+//!   A rule that gives no class belongs to the last.
 //! - The last class gives way first, as everywhere.
-//! - Rates are cut only while there is overload, and only rules that have let something in meanwhile.
-//! - A rate that is not used up says nothing about the load. It returns to what the rule states.
+//! - Rates are cut only during overload, and only those of rules that have let requests in meanwhile.
+//! - A rate that is not used up says nothing about the load. It returns to the stated rate.
 //!
-//! Rates move once in [`PERIOD_NS`]: twenty times as long as windows need, so that these have answered to
-//! the last move before the next one.
+//! Rates move once in [`PERIOD_NS`], which is twenty times as long as windows need, so that windows have
+//! adapted to a move before the next one.
 
 use super::{AgentClass, Observation};
 
 /// The time between two moves, in nanoseconds.
 pub const PERIOD_NS: u64 = 200_000_000;
-/// `a` and `b`.
+/// `a` and `b` in the formula above.
 const GROWTH: f64 = 0.02;
 const CUT: f64 = 0.5;
-/// What windows may refuse in a period without any rate giving way: bursts do that.
+/// The part of a class's jobs that windows may refuse in a period before a rate is cut: bursts cause that
+/// much.
 const BEARABLE: f64 = 0.02;
-/// No rate is cut to less than this part at once.
+/// The smallest part to which a rate is cut at once.
 const LEAST_CUT: f64 = 0.5;
 
 /// A rule whose rate may be moved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Movable {
-    /// The class of its requests; that of the last class, if it gives none.
+    /// The rank of the class of its requests; that of the last class, if the rule gives none.
     pub rank: u8,
-    /// The rate that it states, per second, and between which it may be.
+    /// The rate that the rule states, per second.
     pub stated_per_s: f64,
-    /// The lowest rate.
+    /// The lowest rate it may have.
     pub least_per_s: f64,
-    /// The highest.
+    /// The highest rate it may have.
     pub most_per_s: f64,
-    /// The rate now.
+    /// The present rate.
     pub now_per_s: f64,
 }
 
-/// What was seen of such a rule in a period.
+/// The measurements of such a rule in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SeenRule {
-    /// Requests that it has decided about.
+    /// Requests that the rule has decided about.
     pub matched: u64,
-    /// Those of them that it has refused.
+    /// Requests among these that the rule has refused.
     pub refused: u64,
 }
 
@@ -60,10 +61,10 @@ pub struct SeenRule {
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     rules: Vec<Movable>,
-    /// What was seen of each since the last move.
+    /// The measurements of each rule since the last move.
     seen: Vec<SeenRule>,
-    /// Of each class: jobs that came, those that windows refused, and the sum of how much it was above
-    /// its target.
+    /// For each class: jobs that arrived, jobs that windows refused, and the sum of its excesses over its
+    /// target.
     classes: Vec<(u64, u64, f64)>,
     rates: Vec<f64>,
     since_ns: Option<u64>,
@@ -71,7 +72,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Every rate is what it is now.
+    /// Rates that begin where each rule's rate is now.
     pub fn new(classes: &[AgentClass], rules: Vec<Movable>) -> Rules {
         Rules {
             seen: vec![SeenRule::default(); rules.len()],
@@ -83,12 +84,13 @@ impl Rules {
         }
     }
 
-    /// Per second, in the order of the rules.
+    /// The rates per second, in the order of the rules.
     pub fn rates(&self) -> &[f64] {
         &self.rates
     }
 
-    /// Takes in a period. `excess` says by how much a class is above its target, as a part of that.
+    /// Processes the measurements of a period. `excess` gives the excess of a class over its target, as a
+    /// part of the target.
     pub fn tick(
         &mut self,
         seen: &Observation<'_>,
@@ -144,12 +146,12 @@ impl Rules {
                 _ if *rate > rule.stated_per_s => (*rate - step).max(rule.stated_per_s),
                 _ => (*rate + step).min(rule.stated_per_s),
             };
-            // bounds that are no numbers are no bounds
+            // bounds that are NaN do not limit anything
             *rate = moved.min(rule.most_per_s).max(rule.least_per_s);
         }
     }
 
-    /// By rank: the worst that this class and those above it have met.
+    /// By rank, the largest pressure on this class and those above it.
     fn pressures(&self) -> Vec<f64> {
         let periods = f64::from(self.periods.max(1));
         let of_class = |(offered, refused, above): &(u64, u64, f64)| {

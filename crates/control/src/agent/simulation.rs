@@ -1,9 +1,9 @@
 //! Classes, workers and an agent in virtual time.
 //!
-//! Requests of each class arrive at random (Poisson) or evenly, wait in [`Ranked`] and are worked on
-//! by so many threads on so many cores: first processor time, which all threads that want a core
-//! share equally, then time in which the thread is blocked. A refusal takes processor time too, from
-//! whatever runs. An [`Agent`] is asked once per period. Nothing else costs time.
+//! Requests of each class arrive at random (Poisson) or evenly, wait in [`Ranked`], and are served by a
+//! number of threads on a number of cores: a request first takes processor time, which all threads that want
+//! a core share equally, then time in which the thread is blocked. A refusal takes processor time too, from
+//! whatever runs. The [`Agent`] is called once per period. Nothing else costs time.
 
 mod rates;
 
@@ -14,27 +14,28 @@ use super::{Agent, Limits, Observation, Seen};
 use crate::ranked::{Ranked, RankedError, Turn};
 use std::collections::VecDeque;
 
-/// The requests of one class that arrive.
+/// The arriving requests of one class.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SimulatedLoad {
     /// The class.
     pub rank: u8,
     /// Requests per second, on average.
     pub per_s: f64,
-    /// Whether they come evenly, or at random.
+    /// Whether they arrive evenly rather than at random.
     pub is_even: bool,
-    /// Processor time of each, nanoseconds.
+    /// The processor time of each request, in nanoseconds.
     pub cpu_ns: u64,
-    /// Time after that in which its thread is blocked.
+    /// The time after that in which its thread is blocked, in nanoseconds.
     pub blocked_ns: u64,
-    /// Whether these times are the same for all, or exponentially distributed with this mean.
+    /// Whether these times are the same for all requests, rather than exponentially distributed with this
+    /// mean.
     pub is_fixed: bool,
-    /// The rule that decides about them, by its place among those whose rates may be moved.
+    /// The rule that decides about the requests, by its position among those whose rates may be moved.
     pub rule: Option<usize>,
 }
 
 impl SimulatedLoad {
-    /// Poisson arrivals that all cost the same processor time and are never blocked.
+    /// Poisson arrivals that all cost the same processor time and never block.
     pub fn new(rank: u8, per_s: f64, cpu_ns: u64) -> SimulatedLoad {
         SimulatedLoad {
             rank,
@@ -48,33 +49,33 @@ impl SimulatedLoad {
     }
 }
 
-/// The machine.
+/// The simulated machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
-    /// Cores.
+    /// The number of cores.
     pub cores: u32,
-    /// Threads that do the work.
+    /// The number of threads that do the work.
     pub threads: u32,
-    /// The classes' shares of their time.
+    /// The classes' shares of the threads' time.
     pub shares: Vec<f64>,
-    /// Processor time that a refusal takes.
+    /// The processor time of a refusal.
     pub refusal_ns: u64,
-    /// How often the agent is asked.
+    /// The time between two calls of the agent.
     pub period_ns: u64,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
-    /// Its class.
+    /// The rank of its class.
     pub rank: u8,
-    /// When it came.
+    /// When the request arrived.
     pub came_ns: f64,
-    /// When it was answered; `None` if it was refused.
+    /// When the request was answered; `None` if it was refused.
     pub done_ns: Option<f64>,
-    /// Of that time, what was not its own work: waiting for a thread or a core.
+    /// The part of that time in which it waited for a thread or a core.
     pub waited_ns: f64,
-    /// Processor time it took.
+    /// The processor time of the request.
     pub cpu_ns: f64,
 }
 
@@ -85,20 +86,20 @@ struct SimulatedJob {
     began_ns: f64,
     cpu_ns: f64,
     blocked_ns: f64,
-    /// Waiting for a core.
+    /// The time spent waiting for a core.
     waited_ns: f64,
     own_cpu_ns: f64,
     own_blocked_ns: f64,
 }
 
-/// A server with an agent, and what was seen of it.
+/// A server with an agent, and the measurements of both.
 pub struct AgentSimulation<A> {
     machine: Machine,
     /// The agent.
     pub agent: A,
     queue: Ranked<SimulatedJob>,
     running: Vec<(SimulatedJob, Turn)>,
-    /// Processor time owed to refusals.
+    /// Processor time that refusals still have to take.
     owed_ns: f64,
     now_ns: f64,
     next_period_ns: f64,
@@ -109,28 +110,29 @@ pub struct AgentSimulation<A> {
     rates: Vec<f64>,
     rule_tokens: Vec<f64>,
     seen_rules: Vec<SeenRule>,
-    /// Sum and count of the waits for a thread of those that began in this period, and for a core of those
-    /// that ended in it.
+    /// For each class, sum and count of the waits for a thread of the requests that began in this period, and
+    /// of the waits for a core of those that ended in it.
     waits: Vec<[(f64, u64); 2]>,
-    /// When those that wait came: one client, so first come, first served.
+    /// The arrival times of waiting requests. There is one client, so they are served first come, first
+    /// served.
     waiting: Vec<VecDeque<f64>>,
     unfinished: Vec<u32>,
     outcomes: Vec<Outcome>,
     decisions: Vec<(f64, Vec<Limits>)>,
 }
 
-/// A remainder of work below this is none: rounding of a nanosecond's parts.
+/// Remaining work below this counts as none: rounding leaves fractions of a nanosecond.
 const NOTHING_NS: f64 = 1e-3;
-/// Entries that may wait.
+/// The largest number of waiting entries.
 const MOST: usize = 1 << 20;
-/// Tokens a bucket of the agent's rates holds.
+/// The size of the bucket for the agent's rates, in tokens.
 const BURST: f64 = 2.0;
 
 impl<A: Agent> AgentSimulation<A> {
-    /// An idle machine. The same seed brings the same arrivals.
+    /// An idle machine. The same seed gives the same arrivals.
     ///
     /// # Errors
-    /// If the shares contradict each other.
+    /// The shares contradict each other.
     pub fn new(machine: Machine, agent: A, seed: u64) -> Result<AgentSimulation<A>, RankedError> {
         let classes = machine.shares.len();
         Ok(AgentSimulation {
@@ -140,7 +142,7 @@ impl<A: Agent> AgentSimulation<A> {
             owed_ns: 0.0,
             now_ns: 0.0,
             next_period_ns: machine.period_ns as f64,
-            // xorshift has one state that it never leaves
+            // the state 0 of xorshift never changes
             random: (0x2545_f491_4f6c_dd1d ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1),
             limits: vec![Limits::default(); classes],
             tokens: vec![BURST; classes],
@@ -157,7 +159,7 @@ impl<A: Agent> AgentSimulation<A> {
         })
     }
 
-    /// There are rules whose rates may be moved: what they admit per second at first.
+    /// Adds rules whose rates may be moved, with the number of requests that each admits per second at first.
     pub fn with_rules(mut self, rates: &[f64]) -> AgentSimulation<A> {
         self.rates = rates.to_vec();
         self.rule_tokens = vec![BURST; rates.len()];
@@ -165,12 +167,12 @@ impl<A: Agent> AgentSimulation<A> {
         self
     }
 
-    /// What these rules admit per second now.
+    /// The number of requests that each rule admits per second now.
     pub fn rates(&self) -> &[f64] {
         &self.rates
     }
 
-    /// Has this arrive for so long. What waits at the end goes on in the next run.
+    /// Lets these loads arrive for `seconds`. Requests that wait at the end continue in the next run.
     pub fn run(&mut self, loads: &[SimulatedLoad], seconds: f64) -> &mut AgentSimulation<A> {
         let end_ns = self.now_ns + seconds * 1e9;
         let mut next_ns: Vec<_> =
@@ -196,17 +198,17 @@ impl<A: Agent> AgentSimulation<A> {
         self
     }
 
-    /// The time, in seconds.
+    /// The present time, in seconds.
     pub fn now_s(&self) -> f64 {
         self.now_ns / 1e9
     }
 
-    /// What became of requests, in the order in which that was known.
+    /// The outcomes of requests, in the order in which they became known.
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
     }
 
-    /// Limits in force from when on, in nanoseconds.
+    /// The limits that were decided, with the time from which each applied, in nanoseconds.
     pub fn decisions(&self) -> &[(f64, Vec<Limits>)] {
         &self.decisions
     }
@@ -266,7 +268,7 @@ impl<A: Agent> AgentSimulation<A> {
             own_cpu_ns: cpu_ns,
             own_blocked_ns: blocked_ns,
         };
-        // what does not fit is lost without a trace: MOST is beyond what any test lets wait
+        // a request that does not fit is lost unseen: no test lets as many as MOST wait
         if self.queue.push(load.rank, 1, 1, job).is_ok() {
             self.unfinished[rank] += 1;
             self.waiting[rank].push_back(self.now_ns);
@@ -280,7 +282,7 @@ impl<A: Agent> AgentSimulation<A> {
         self.outcomes.push(outcome);
     }
 
-    /// Ends what is done and begins what can begin.
+    /// Ends requests that are done, and begins those that can begin.
     fn settle(&mut self) {
         let mut index = 0;
         while index < self.running.len() {
@@ -318,11 +320,11 @@ impl<A: Agent> AgentSimulation<A> {
         }
     }
 
-    /// Goes on to the next end of something, or to `until_ns`.
+    /// Advances to the next event, or to `until_ns`.
     fn advance(&mut self, until_ns: f64) {
         let cores = f64::from(self.machine.cores);
         let wanting = self.running.iter().filter(|(job, _)| job.cpu_ns > NOTHING_NS).count() as f64;
-        // one thread refuses, and takes its part like any other
+        // one thread does the refusing, and takes its share of the cores like any other
         let refusing = if self.owed_ns > NOTHING_NS { 1.0 } else { 0.0 };
         let speed = (cores / (wanting + refusing).max(1.0)).min(1.0);
         let mut step_ns = until_ns - self.now_ns;
@@ -350,7 +352,7 @@ impl<A: Agent> AgentSimulation<A> {
         for (tokens, per_s) in self.rule_tokens.iter_mut().zip(&self.rates) {
             *tokens = (*tokens + per_s * step_ns / 1e9).min(BURST);
         }
-        // the end itself, and not what rounding makes of it
+        // exactly the end, without rounding errors
         self.now_ns =
             if self.now_ns + step_ns >= until_ns { until_ns } else { self.now_ns + step_ns };
     }

@@ -19,10 +19,10 @@ fn feedback(classes: Vec<AgentClass>) -> Feedback {
     Feedback::new(FeedbackSettings::new(classes)).unwrap()
 }
 
-/// What a class got between two moments.
+/// What a class achieved between two moments.
 #[derive(Debug)]
 struct Got {
-    /// Processor time of answers, as a part of `cores`.
+    /// The processor time of answers, as a part of `cores`.
     goodput: f64,
     mean_wait_ms: f64,
     p99_wait_ms: f64,
@@ -47,7 +47,7 @@ fn got(outcomes: &[Outcome], rank: u8, from_s: f64, to_s: f64, cores: u32) -> Go
     }
 }
 
-/// One class at so many times what the machine can do, from an idle machine on.
+/// One class with `times` the load that the machine can do, from an idle machine on.
 fn flooded(
     cores: u32,
     cpu_us: u64,
@@ -99,7 +99,7 @@ fn a_flood_of_something_unknown_is_bounded_from_the_start() {
 
 #[test]
 fn rates_alone_lose_what_windows_keep() {
-    // with the constants that serve them best: examples/agent.rs
+    // with the constants that suit rates best: examples/agent.rs
     let agent = Rates::new(vec![class("only", 0.0, 20)], 0.01, 0.02);
     let mut simulation = AgentSimulation::new(machine(1, &[0.0]), agent, 3).unwrap();
     simulation.run(&[SimulatedLoad::new(0, 500.0, 20 * MS)], 10.0);
@@ -122,13 +122,13 @@ fn the_first_class_is_untouched_by_a_flood_of_the_others_and_floors_are_kept() {
             AgentSimulation::new(machine(cores, &shares), feedback(classes.clone()), 5).unwrap();
         simulation.run(&[gold], 2.0).run(&[gold, flood(1), flood(2)], 10.0);
         let of = |rank| got(simulation.outcomes(), rank, 2.0, 12.0, cores);
-        // what runs when it comes, and what has its floor, is all that it waits for
+        // it waits only for what runs when it comes, and for classes with a floor
         assert!(of(0).refused == 0.0 && of(0).p99_wait_ms < 41.0, "{cores}: {:?}", of(0));
         assert!((35.0..60.0).contains(&of(1).mean_wait_ms), "{cores}: {:?}", of(1));
         assert!((0.045..0.06).contains(&of(2).goodput), "{cores}: {:?}", of(2));
         let sum: f64 = (0..3).map(|rank| of(rank).goodput).sum();
         assert!(sum > 0.99, "{cores}: {sum}");
-        // a first class that wants everything leaves the others their shares
+        // the highest class wants everything, but the others get their shares
         let all = SimulatedLoad::new(0, 10.0 * capacity * 20.0, MS);
         simulation.run(&[all, flood(1), flood(2)], 10.0);
         let of = |rank| got(simulation.outcomes(), rank, 13.0, 22.0, cores);
@@ -157,7 +157,7 @@ fn admission_settles_within_a_tenth_of_a_second_after_a_step() {
                 let all = simulation.outcomes().iter().filter(came);
                 all.filter(|one| one.done_ns.is_some()).count() as f64 / (to_s - from_s)
             };
-            // one request more or less in an interval is no movement
+            // a difference of one request in an interval does not count as a movement
             let within_s = 0.2f64.max(8.0 / capacity);
             let mut from_s = 3.1;
             while from_s + within_s < 6.0 {
@@ -204,7 +204,7 @@ fn any_number() -> impl Strategy<Value = f64> {
     prop_oneof![Just(f64::NAN), Just(f64::INFINITY), -1.0f64..1.0, any::<f64>()]
 }
 
-/// Classes, lag, time of refusals, length.
+/// Classes, lag, time of refusals, and length of the period.
 fn any_period() -> impl Strategy<Value = (Vec<Seen>, u64, f64, u64)> {
     let lag_ns = prop_oneof![Just(0u64), Just(100 * MS), any::<u64>()];
     (prop::collection::vec(any_seen(), 0..5), lag_ns, any_number(), 0u64..2_000 * MS)
@@ -218,8 +218,8 @@ fn is_sound(limits: &Limits) -> bool {
 }
 
 proptest! {
-    /// Whatever is said to have been seen, every class is let in a little, no rate is odd, and after
-    /// a while of little to do nothing is limited but by windows that hold a burst.
+    /// Whatever the measurements: every class is let in a little, no rate is odd, and after a while
+    /// with little to do nothing is limited except by windows that hold a burst.
     #[test]
     fn no_observation_closes_a_class_for_good(
         periods in prop::collection::vec(any_period(), 0..60),
@@ -251,7 +251,7 @@ proptest! {
         prop_assert!(agent.history().records().len() <= history::RECORDS);
     }
 
-    /// What was admitted is answered, and the count of what is unfinished returns to nothing.
+    /// Admitted requests are answered, and the count of unfinished ones returns to zero.
     #[test]
     fn every_admission_is_released(seed: u64, times in prop::collection::vec(0.0f64..12.0, 1..6)) {
         let classes = vec![class("gold", 0.0, 20), class("bulk", 0.1, 50)];
@@ -312,7 +312,7 @@ fn settings_that_make_no_sense_are_errors() {
 
 #[test]
 fn threads_beyond_the_cores_do_not_hide_a_queue() {
-    // 32 threads on two cores: nothing ever waits in front of them, all wait for a core
+    // 32 threads on two cores: nothing ever waits for a thread, but all wait for a core
     let machine = Machine { threads: 32, ..machine(2, &[0.0]) };
     let mut simulation =
         AgentSimulation::new(machine, feedback(vec![class("only", 0.0, 20)]), 8).unwrap();
@@ -321,7 +321,7 @@ fn threads_beyond_the_cores_do_not_hide_a_queue() {
     assert!(got.goodput > 0.98 && got.mean_wait_ms < 30.0, "{got:?}");
 }
 
-/// Lets everything in.
+/// An agent that lets everything in.
 struct Open(AgentDecision);
 
 impl Agent for Open {
@@ -341,7 +341,7 @@ fn threads_that_wait_for_a_disk_are_all_used() {
         simulation.run(&[load], 5.0);
         got(simulation.outcomes(), 0, 1.0, 5.0, 2)
     }
-    // how well cores and disk overlap is chance
+    // how well cores and disk overlap depends on chance
     const SEEDS: u32 = 12;
     let (mut goodput, mut open) = (0.0, 0.0);
     for seed in 1..=u64::from(SEEDS) {
@@ -361,7 +361,7 @@ fn the_lowest_of_three_classes_that_want_all_has_its_turns_and_waits_for_them() 
         let classes = names.iter().zip(shares).map(|(name, share)| class(name, share, 50));
         let agent = feedback(classes.collect());
         let mut simulation = AgentSimulation::new(machine(cores, &shares), agent, 7).unwrap();
-        // something of the lowest that costs nothing, as a look whether the server answers
+        // a few cheap requests of the lowest class, like health checks
         let cheap = SimulatedLoad {
             is_even: true,
             ..SimulatedLoad::new(2, f64::from(has_cheap) * 2.0, 1_000)
@@ -383,7 +383,7 @@ fn the_lowest_of_three_classes_that_want_all_has_its_turns_and_waits_for_them() 
     }
 }
 
-/// So many requests per second, evenly.
+/// `per_s` requests per second, at even intervals.
 fn even(per_s: f64, cpu_ns: u64) -> [SimulatedLoad; 1] {
     [SimulatedLoad { is_even: true, ..SimulatedLoad::new(0, per_s, cpu_ns) }]
 }
@@ -392,11 +392,11 @@ fn even(per_s: f64, cpu_ns: u64) -> [SimulatedLoad; 1] {
 fn a_job_that_runs_on_after_a_wait_leaves_the_free_places_to_others() {
     let agent = feedback(vec![class("only", 0.0, 20)]);
     let mut simulation = AgentSimulation::new(machine(4, &[0.0]), agent, 13).unwrap();
-    // four of 300 ms, and one behind them that runs for 10 s
+    // four of 300 ms, and after them one that runs for 10 s
     simulation.run(&even(1_000.0, 300 * MS), 0.0045).run(&even(1_000.0, 10_000 * MS), 0.0015);
     simulation.run(&[], 0.394);
     assert_eq!(simulation.unfinished(), &[1]);
-    // as many as there are places beside it, at once
+    // as many requests at once as there are places beside it
     simulation.run(&even(1_000.0, 5 * MS), 0.0035).run(&[], 0.1);
     let answered = simulation.outcomes().iter().filter(|one| one.done_ns.is_some()).count();
     assert_eq!((answered, simulation.outcomes().len()), (7, 7));
@@ -422,7 +422,7 @@ fn a_burst_beside_a_job_that_runs_for_long_is_let_in() {
     let (_, limits) = simulation.decisions().last().unwrap();
     assert!(limits[0].most.unwrap() > 40, "{limits:?}");
     simulation.run(&even(2_000.0, MS), 0.00525);
-    // some at random, until after its end
+    // some at random, until it has ended
     simulation.run(&[SimulatedLoad::new(0, 200.0, MS)], 2.0).run(&[], 0.1);
     assert_eq!(simulation.unfinished(), &[0]);
     assert!(simulation.outcomes().iter().all(|one| one.done_ns.is_some()));

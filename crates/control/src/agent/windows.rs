@@ -1,98 +1,102 @@
-//! A window of unfinished work for each class.
+//! A window for each class: the largest number of its unfinished requests.
 //!
 //! # The window
 //!
-//! A class may have as many requests unfinished as keep the workers busy and make one more wait for
-//! its target delay `T`. With `σ` the time in which the machine does one of its requests,
+//! The window of a class holds as many requests as keep the workers busy, and as many more as make one wait
+//! for the class's target delay `T`. With `σ` as the time in which the machine does one of its requests:
 //!
 //! ```text
 //! σ = max(cpu / cores, busy / threads)        model = e·(T/π + busy/σ)        most = f·model
 //! π = max(σ, e·(quiet − before) / max(e·busy/σ, 1))
 //! ```
 //!
-//! `cpu` and `busy` are means per request, measured; `busy/σ` requests are at work when all workers are.
-//! `e` is the part of the machine that is left to the class: what the work admitted of the classes
-//! above it does not take, less the shares of those below it, and never less than its own share.
+//! `cpu` and `busy` are measured means per request; `busy/σ` requests are at work when all workers are. `e`
+//! is the part of the machine that is left to the class: what the admitted work of the classes above does not
+//! take, less the shares of those below, and never less than its own share.
 //!
-//! `π` is `σ` unless the class is slower than that: some of it has waited for the time `quiet`, and
-//! nothing finishes. A job that runs for long and keeps none waiting is no sign of that. The mean cost
-//! is that of requests that have ended. Of a class that gets a twentieth of a worker one ends every
-//! twenty service times; by then a flood of dear requests after some cheap ones would have been let in,
-//! as many as there could be of the cheap. `before` is what may be in the way in any case: a request of
-//! its own, and one of each class below.
+//! `π` is `σ` unless the class is slower than that: for the time `quiet`, requests of it have waited and none
+//! has finished. A single long job that keeps none waiting does not count. The measured mean cost is that of
+//! requests that have ended. Of a class that gets a twentieth of a worker, one ends every twenty service
+//! times; before that, a flood of dear requests after some cheap ones would have been let in, as many as if
+//! they were cheap. `before` is the delay that may occur in any case: a request of the class itself, and one
+//! of each class below.
 //!
-//! `f` is what feedback moves, by the law that
-//! SEDA and Breakwater use for rates and credits: with `d` the delay,
+//! `f` is moved by feedback, by the law that SEDA and Breakwater use for rates and credits. With `d` as the
+//! delay:
 //!
 //! ```text
 //! d ≤ T:  f += a                              d > T:  f *= max(1 − b·(d − T)/T, ½)
 //! ```
 //!
-//! - `d` is the delay measured, smoothed, or what the backlog of now is going to take, if that is
-//!   more: a flood is seen when it comes, not when its first request has waited.
-//! - While more is unfinished than the window lets in, `f` stays: what was admitted before the last
-//!   cut is no reason for another.
-//! - While the load does not use the window there is nothing to learn. It returns to a size that
-//!   holds a burst, so that a page that asks for ten things at once is not refused by an idle server.
-//!   The first cut starts from what is in use, not from there.
-//! - No window closes: as many as the class has workers' time for, and one that waits, so that no
-//!   worker idles, may always be unfinished. A target shorter than a service time ends there. What has
-//!   not ended yet takes workers' time, too, or a job that runs long would close the window of its class.
+//! - `d` is the measured delay, smoothed, or the time that the present backlog will take, if that is more: so
+//!   a flood shows when it arrives, not when its first request has waited.
+//! - While more is unfinished than the window lets in, `f` stays: what was admitted before the last cut is no
+//!   reason for another.
+//! - While the load does not use the window, it cannot show whether the window is right. `f` returns to a
+//!   size that holds a burst, so that an idle server does not refuse a page that asks for ten things at once.
+//!   The first cut starts from what is in use, not from that size.
+//! - No window closes: as many requests as the class has workers' time for, and one that waits, so that no
+//!   worker idles, may always be unfinished. A target shorter than a service time ends there. Jobs that have
+//!   not ended yet count as workers' time, too; otherwise a job that runs long would close the window of its
+//!   class.
 //!
 //! # Classes
 //!
-//! Waiting work is ordered by [`ranked`](crate::ranked): when more wants in than can be served, the delay
-//! of the lowest class grows first, so it is cut first. Where classes hinder each other past that order
-//! (cores shared by more threads than there are), a class above its target has the windows of those
-//! below it cut to their floors, the lowest first, before its own is touched. Whatever runs
-//! when a request comes it must wait for, so the longest work of the lower classes does not count
-//! as delay of the higher ones. A class with a share keeps a window that can use it.
+//! Waiting work is ordered by [`ranked`](crate::ranked): when more arrives than can be served, the delay of
+//! the lowest class grows first, so that class is cut first. Classes can also hinder each other in ways that
+//! this order does not prevent (when more threads than cores share the cores). Then, for a class above its
+//! target, the windows of those below are cut to their floors first, the lowest first, before its own is. A
+//! request must wait for whatever runs when it arrives, so the longest work of the lower classes does not
+//! count as delay of the higher ones. A class with a share keeps a window that can use it.
 
 use super::{AgentClass, Limits, Observation, Seen, part_of};
 
-/// What the windows are steered by.
+/// The constants of the feedback.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Constants {
-    /// `a`: how much of the model's window is added in 10 ms.
+    /// `a`: the part of the model's window that is added in 10 ms.
     pub growth: f64,
     /// `b`: how strongly a delay above the target cuts.
     pub cut: f64,
-    /// The work that may come at once to a server that is not overloaded, beyond a class's target, in
+    /// The work that may arrive at once at a server that is not overloaded, beyond a class's target, in
     /// nanoseconds of waiting.
     pub burst_ns: u64,
 }
 
 impl Default for Constants {
-    /// Those that the simulation found.
+    /// The constants that the simulation found.
     fn default() -> Constants {
         Constants { growth: 0.02, cut: 0.25, burst_ns: 100_000_000 }
     }
 }
 
-/// The law moves by this much time per `growth`.
+/// The time for which `growth` is stated, in nanoseconds.
 const STEP_NS: f64 = 10e6;
-/// The delay measured is smoothed over about this long.
+/// The time over which the measured delay is smoothed.
 const DELAY_OVER_NS: f64 = 50e6;
-/// So is the part of the machine that a class wants.
+/// The time over which the part of the machine that a class wants is smoothed.
 const WANTED_OVER_NS: f64 = 50e6;
-/// More of the machine than this is never wanted at once.
+/// The largest part of the machine that a class is assumed to want.
 const MOST_WANTED: f64 = 4.0;
-/// So is the share of the workers' time that a class uses, and what runs on and on.
+/// The time over which a class's use of the machine, and the part taken by long jobs, are smoothed.
 const USE_OVER_NS: f64 = 200e6;
-/// A window that is not used returns to its full size in about this long.
+/// The time in which a window that is not used returns to its full size.
 const RETURN_OVER_NS: f64 = 250e6;
-/// The mean cost of a request is one over about so many …
+/// The number of requests over which the mean cost is smoothed …
 const COST_OVER: f64 = 16.0;
-/// … and those of about this long: a class that gets little must not need 16 to find out.
+/// … and the time over which it is smoothed at most, so that a class with few requests need not wait for 16
+/// of them.
 const COST_OVER_NS: f64 = 500e6;
-/// More of the workers' time than its share and this part is more than its floor.
+/// The excess of the used workers' time over the class's share from which the class counts as above its
+/// floor.
 const ABOVE_SHARE: f64 = 0.02;
-/// A refused client is never told to stay away for longer.
+/// The largest `Retry-After`, in seconds.
 const MOST_RETRY_S: u64 = 60;
-/// What a request is taken to cost while nothing is known of any, or the time for which one waits without
-/// any having finished, if that is more. A first one that was cheaper counts as one of [`COST_OVER`].
+/// The assumed cost of a request while none of the class has finished; if one has waited for longer, that
+/// time counts instead. If the first one that finishes was cheaper, this cost still counts as one of the
+/// [`COST_OVER`].
 const FIRST_COST_NS: f64 = 5e6;
-/// No feedback makes more of the model than this part.
+/// The least value of `f`.
 const LEAST: f64 = 1.0 / 64.0;
 
 /// The windows of all classes.
@@ -104,36 +108,36 @@ pub struct Windows {
     limits: Vec<Limits>,
 }
 
-/// What is known of a class.
+/// The measurements of a class.
 #[derive(Clone, Copy, Debug, Default)]
 struct TrendLine {
-    /// Means per request; 0 until one has finished.
+    /// Mean cost per request; 0 until one has finished.
     cpu_ns: f64,
     busy_ns: f64,
-    /// When they were last learned from.
+    /// When the mean costs were last updated.
     learned_ns: u64,
-    /// Smoothed.
+    /// The delay, smoothed.
     delay_ns: f64,
-    /// The share of the machine that it uses, smoothed: 0 to 1.
+    /// The share of the machine that the class uses, smoothed: 0 to 1.
     used: f64,
-    /// The part of those that can be at work that is taken by jobs that run on and on, smoothed: 0 to 1.
+    /// The part of the places at work that is taken by jobs running since the last period, smoothed: 0 to 1.
     occupied: f64,
-    /// How many were at work when it was last looked at.
+    /// The number of jobs at work at the end of the last period.
     running: u32,
-    /// The part of the machine that the work admitted takes, smoothed; above 1 in a burst.
+    /// The part of the machine that the admitted work takes, smoothed; above 1 in a burst.
     wanted: f64,
-    /// `f`; 0 stands for the full size before anything is known.
+    /// `f`; 0 before anything is measured, which stands for the full size.
     fraction: f64,
-    /// Work offered and refused in the last period, as a part of what the machine can do.
+    /// The work offered, and the part of it refused, in the last period, in parts of what the machine can do.
     offered: f64,
     refused: f64,
-    /// By how much it was above its target, as a part of that.
+    /// The excess of the delay over the target, as a part of the target.
     excess: f64,
-    /// Since when something waits and nothing finishes.
+    /// Since when requests wait and none finishes.
     since_ns: Option<u64>,
 }
 
-/// What a class's window is made from, now.
+/// The values from which a class's window is made in a period.
 #[derive(Clone, Copy, Debug)]
 struct Model {
     sigma_ns: f64,
@@ -141,18 +145,18 @@ struct Model {
     pace_ns: f64,
     /// `e`.
     entitled: f64,
-    /// How many are at work when all workers are.
+    /// The number of requests at work when all workers are.
     at_once: f64,
     /// The window at `f = 1`.
     window: f64,
     /// `f` at the full size.
     full: f64,
-    /// The least window.
+    /// The smallest window.
     floor: u32,
 }
 
 impl Windows {
-    /// Knows nothing of any class yet.
+    /// Windows that know nothing of any class yet.
     pub fn new(classes: &[AgentClass], constants: Constants) -> Windows {
         Windows {
             lines: vec![TrendLine::default(); classes.len()],
@@ -162,17 +166,17 @@ impl Windows {
         }
     }
 
-    /// What holds for each class.
+    /// The limits of each class.
     pub fn limits(&self) -> &[Limits] {
         &self.limits
     }
 
-    /// Work offered in the last period, by rank, as a part of what the machine can do.
+    /// The work offered in the last period, by rank, as a part of what the machine can do.
     pub fn offered(&self) -> impl Iterator<Item = f64> {
         self.lines.iter().map(|line| line.offered)
     }
 
-    /// That part of it that was refused.
+    /// The part of the machine that the refused work of a class would have taken in the last period.
     pub fn refused(&self, rank: usize) -> f64 {
         self.lines[rank].refused
     }
@@ -182,7 +186,8 @@ impl Windows {
         self.lines[rank].excess > 0.0
     }
 
-    /// By how much a class was above its target in the last period, as a part of that; 0 if it was not.
+    /// The excess of a class's delay over its target in the last period, as a part of the target; 0 if there
+    /// was none.
     pub fn excess_of(&self, rank: usize) -> f64 {
         self.lines[rank].excess
     }
@@ -201,20 +206,20 @@ impl Windows {
         let at_once = (busy_ns / sigma_ns).clamp(1.0, threads);
         let target_ns = class.target_ns as f64;
         let entitled = self.entitled(rank);
-        // what runs may take its time, and so may one of each class below that goes first
+        // a running job may take its full time, and so may one of each lower class that goes first
         let below = self.lines[rank + 1..].iter().map(|line| line.cost_ns(seen.now_ns).1);
         let late_ns = (line.quiet_ns(seen.now_ns) - busy_ns - below.sum::<f64>()).max(0.0);
         let pace_ns = sigma_ns.max(entitled * late_ns / (entitled * at_once).max(1.0));
         let window = entitled * (target_ns / pace_ns + at_once);
         let burst_ns = self.constants.burst_ns as f64 + target_ns;
         let full = entitled * (burst_ns / pace_ns + at_once) / window;
-        // One waits beside those at work, unless the class has less than a tenth of a worker.
+        // one request waits beside those at work, unless the class has less than a tenth of a worker
         let at_work = line.used.max(line.occupied).max(class.share) * at_once;
         let floor = (at_work + 1.9) as u32;
         Model { sigma_ns, pace_ns, entitled, at_once, window, full, floor }
     }
 
-    /// `e` of a class.
+    /// `e` for a class.
     fn entitled(&self, rank: usize) -> f64 {
         let above: f64 = self.lines[..rank].iter().map(|line| line.wanted).sum();
         let below = self.lines.iter().zip(&self.classes).skip(rank + 1);
@@ -222,7 +227,8 @@ impl Windows {
         (1.0 - above - below).clamp(self.classes[rank].share.max(LEAST), 1.0)
     }
 
-    /// The part of a delay of this class that its own window can change.
+    /// The target of the class, plus the part of its delay that its own window cannot change: the longest job
+    /// of the lower classes that may be running.
     fn target_ns(&self, rank: usize) -> f64 {
         let below = self.lines[rank + 1..].iter();
         let running_ns =
@@ -232,18 +238,18 @@ impl Windows {
 }
 
 impl TrendLine {
-    /// For how long something has waited without anything having finished.
+    /// How long requests have waited without any having finished, in nanoseconds.
     fn quiet_ns(&self, now_ns: u64) -> f64 {
         self.since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns)) as f64
     }
 
-    /// Of those at work, how many have been all the time since it was last looked at, at least.
+    /// How many of the jobs at work were already at work at the end of the last period, at least.
     fn running_on(&self, seen: &Seen) -> u32 {
         let finished = u32::try_from(seen.finished).unwrap_or(u32::MAX);
         self.running.saturating_sub(finished).min(seen.running)
     }
 
-    /// What a request takes of a core, and of a thread.
+    /// The time that a request takes of a core, and of a thread.
     fn cost_ns(&self, now_ns: u64) -> (f64, f64) {
         if self.busy_ns > 0.0 {
             return (self.cpu_ns, self.busy_ns);
@@ -252,13 +258,13 @@ impl TrendLine {
         (guess_ns, guess_ns)
     }
 
-    /// `at_once` can be at work.
+    /// Updates the measurements; `at_once` requests can be at work.
     fn learn(&mut self, seen: &Seen, at_once: f64, now_ns: u64, elapsed_ns: f64) {
         if seen.finished > 0 {
             self.learn_cost(seen, now_ns);
         }
         let since_ns = self.since_ns.filter(|_| seen.finished == 0).unwrap_or(now_ns);
-        // threads beyond the cores wait for these
+        // threads beyond the number of cores wait for these
         let at_work = f64::from(seen.running).min(at_once.round());
         self.since_ns = (f64::from(seen.unfinished) > at_work).then_some(since_ns);
         let moved_ns = seen.delay_ns as f64 - self.delay_ns;
@@ -270,7 +276,7 @@ impl TrendLine {
         let cpu_ns = seen.cpu_ns as f64 / count;
         let busy_ns = cpu_ns.max(seen.busy_ns as f64 / count);
         if self.busy_ns == 0.0 {
-            // that the first was cheap says little about the others
+            // if the first request was cheap, that says little about the others
             (self.cpu_ns, self.busy_ns) = (cpu_ns.max(FIRST_COST_NS), busy_ns.max(FIRST_COST_NS));
             self.learned_ns = now_ns;
         }
@@ -283,7 +289,7 @@ impl TrendLine {
 }
 
 impl Windows {
-    /// Takes in what was seen in a period of `elapsed_ns`.
+    /// Processes the measurements of a period of `elapsed_ns`.
     pub fn tick(&mut self, elapsed_ns: f64, seen: &Observation<'_>) {
         self.learn(elapsed_ns, seen);
         let ranks = 0..self.lines.len();
@@ -326,7 +332,7 @@ impl Windows {
         }
     }
 
-    /// By how much this class is above its target, as a part of that; 0 if it is not.
+    /// The excess of the class's delay over its target, as a part of the target; 0 if there is none.
     fn excess(&self, rank: usize, model: &Model, seen: &Seen) -> f64 {
         let waiting = f64::from(seen.unfinished) - model.entitled * model.at_once;
         let backlog_ns = waiting * model.pace_ns / model.entitled;
@@ -334,8 +340,8 @@ impl Windows {
         (self.lines[rank].delay_ns.max(backlog_ns) / target_ns - 1.0).max(0.0)
     }
 
-    /// Which class gives way to one above its target: the lowest below it that has more than its floor,
-    /// or itself.
+    /// The class that gives way to one above its target: the lowest below it that has more than its floor, or
+    /// the class itself.
     fn who_gives_way(&self, rank: usize, models: &[Model]) -> usize {
         let has_more = |lower: &usize| {
             let (class, line) = (&self.classes[*lower], &self.lines[*lower]);
@@ -345,7 +351,7 @@ impl Windows {
         (rank + 1..self.lines.len()).rev().find(has_more).unwrap_or(rank)
     }
 
-    /// The window of a class for the next period.
+    /// Sets the window of a class for the next period.
     fn set(&mut self, rank: usize, model: &Model, state: WindowState, of: &Seen, elapsed_ns: f64) {
         let (line, limits) = (&mut self.lines[rank], &mut self.limits[rank]);
         if line.fraction <= 0.0 {
@@ -373,19 +379,19 @@ impl Windows {
     }
 }
 
-/// How a class stands in a period.
+/// The state of a class in a period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum WindowState {
-    /// Its delay is within its target.
+    /// The delay is within the target.
     Within,
-    /// It is not, but another class gives way.
+    /// The delay is above the target, but another class gives way.
     Over,
-    /// Its window is cut to this part.
+    /// The window is cut to this part.
     Cut(f64),
 }
 
 impl WindowState {
-    /// Both hold: the one that leaves less.
+    /// The combination of two states: the one that leaves less.
     fn and(self, other: WindowState) -> WindowState {
         match (self, other) {
             (WindowState::Cut(one), WindowState::Cut(two)) => WindowState::Cut(one.min(two)),

@@ -1,22 +1,22 @@
-//! The delay law: as many threads as keep the time that tasks wait near a target.
+//! The delay law: each phase gets as many threads as keep the waiting time of tasks near a target.
 //!
-//! keta §6 leaves open how the mean response time depends on the thread counts, so that they can be set
-//! "to a proper value promptly". This is our answer. For a phase with arrival rate `λ`, mean service
-//! time `S = busy · period / completions` (the utilisation law) and `c` threads:
+//! keta §6 leaves open how the mean response time depends on the thread counts, so that they can be set "to a
+//! proper value promptly". This is our answer. For a phase with arrival rate `λ`, mean service time `S = busy
+//! · period / completions` (the utilisation law) and `c` threads:
 //!
 //! - The mean wait in steady state is about `S/c · ρ^(√(2(c+1)) − 1) / (1 − ρ)` with `ρ = λS/c`
 //!   (Sakasegawa's approximation for M/M/c). The law takes the least `c` that keeps it at the target.
-//! - A list of `T` tasks means that a task which arrives now waits `T` divided by the completion rate
-//!   (Little's law), whatever the tasks before it had waited. `T·S/period` more threads
-//!   drain the list within one period: that is what makes the law quick after a step.
-//! - `λ` and `S` are taken twice, as they are remembered and as they were in the last period, and
-//!   whatever asks for more threads counts. Right after a shift what is remembered is of other
-//!   tasks: thousands of hot requests a moment ago say nothing of the cold ones that wait now.
-//! - If tasks still wait longer than the target, the model is wrong for this load: one more thread.
+//! - A list of `T` tasks means that a task that arrives now waits `T` divided by the completion rate
+//!   (Little's law), however long the tasks before it have waited. `T·S/period` more threads drain the list
+//!   within one period, so the law reacts quickly to a step of the load.
+//! - `λ` and `S` are taken twice, as remembered and as in the last period, and the one that asks for more
+//!   threads counts. Right after a shift of the load, the remembered values are of other tasks: thousands of
+//!   hot requests a moment ago say nothing about the cold ones that wait now.
+//! - If tasks still wait longer than the target, the model is wrong for this load, and one thread is added.
 //!
-//! A phase gives threads back slowly: after it has wanted fewer for half a second, and then down to the
-//! most it needed in that time. When all `M` threads are in use, a thread moves between phases if that
-//! raises the lowest of the ratios of threads to need: a pipeline is as fast as its slowest phase.
+//! A phase gives threads back slowly: after it has wanted fewer for half a second, and then down to the most
+//! it needed in that time. When all `M` threads are in use, a thread moves between phases if that raises the
+//! lowest ratio of threads to need, because a pipeline is as fast as its slowest phase.
 
 use super::{Controller, PHASES, Phase, PhaseLoad, PhaseWish, Reason};
 
@@ -27,7 +27,8 @@ impl Controller {
         let memory = &mut self.memories[phase.index()];
         let period_s = memory.period_ns as f64 / 1e9;
         let target_s = f64::from(self.settings.delay_us) / 1e6;
-        // Right after a shift, what is remembered is of other tasks than those that come now.
+        // right after a shift of the load, the remembered values are of other tasks than those that arrive
+        // now
         let demands = [memory.demand(), PhaseDemand::of(load, period_s)];
         let steady = demands.map(|demand| demand.least_threads(target_s, most));
         let service_s = demands[0].service_s.max(demands[1].service_s);
@@ -70,8 +71,8 @@ impl Controller {
         }
     }
 
-    /// The phase that lacks threads most, and the one that can best spare one, if the pipeline
-    /// gains by it.
+    /// The phase that lacks threads most, and the one that can best spare one, if the pipeline gains by the
+    /// exchange.
     fn exchange(&self, wishes: &[PhaseWish; PHASES]) -> Option<(Phase, Phase)> {
         let ratio = |phase: &Phase, change: f64| {
             let index = phase.index();
@@ -90,17 +91,17 @@ impl Controller {
     }
 }
 
-/// What comes to a phase.
+/// The load of a phase.
 #[derive(Clone, Copy, Debug)]
 struct PhaseDemand {
-    /// Tasks per second.
+    /// Tasks arriving per second.
     rate: f64,
-    /// How long a thread has to do with each.
+    /// The time that a thread needs for a task.
     service_s: f64,
 }
 
 impl super::Memory {
-    /// As remembered.
+    /// The remembered load.
     fn demand(&self) -> PhaseDemand {
         let service_s = self.busy_ns / 1e9 / self.completions.max(1.0);
         PhaseDemand { rate: self.arrivals_per_s, service_s }
@@ -108,7 +109,7 @@ impl super::Memory {
 }
 
 impl PhaseDemand {
-    /// In a single period. While nothing ends, a task takes at least what has been spent.
+    /// The load in a single period. While no task ends, each is taken to need at least the time spent so far.
     fn of(load: &PhaseLoad, period_s: f64) -> PhaseDemand {
         let service_s = load.busy.max(0.0) * period_s / load.completions.max(1) as f64;
         PhaseDemand { rate: load.arrivals as f64 / period_s, service_s }
@@ -123,7 +124,7 @@ impl PhaseDemand {
     }
 }
 
-/// The mean wait with `threads` when `offered` of them are busy on average.
+/// The mean wait with `threads` threads of which `offered` are busy on average.
 fn wait_s(offered: f64, service_s: f64, threads: u32) -> f64 {
     let threads = f64::from(threads);
     let share = offered / threads;

@@ -1,14 +1,14 @@
 //! keta's law: threads by the length of the lists.
 //!
-//! `P_k(i+1) = ⌈P_k(i) + a_k·T_k(i+1) + b_k·(W(i+1) − W(i))⌉` for phase `k` at step `i+1`, computed
-//! in the order send, process, receive, accept (keta §4.2; its formulas 3 to 6 are lost in the text
-//! we have, this is our reconstruction from the sentences around them). `P` is the count of threads,
-//! `T` the length of the list, `W` the request rate.
+//! `P_k(i+1) = ⌈P_k(i) + a_k·T_k(i+1) + b_k·(W(i+1) − W(i))⌉` for phase `k` at step `i+1`, computed in the
+//! order send, process, receive, accept (keta §4.2; its formulas 3 to 6 are missing in the text we have, and
+//! this is our reconstruction from the sentences around them). `P` is the number of threads, `T` the length
+//! of the list, `W` the request rate.
 //!
-//! When all `M` threads are in use, up to `transfer` of them move to phase `k` from phases before it.
-//! keta does not say from which: from one with idle threads if there is one, else from one whose list is
-//! shorter per thread. Beyond keta, a *later* phase gives its idle threads too. Otherwise threads that
-//! once went to send would stay there, however the load shifts, until it falls.
+//! When all `M` threads are in use, up to `transfer` of them move to phase `k` from phases before it. keta
+//! does not say which phase gives: here, one with idle threads if there is one, otherwise one whose list is
+//! shorter per thread. Beyond keta, a *later* phase gives its idle threads too. Otherwise threads that once
+//! went to send would stay there, however the load shifts, until it falls.
 
 use super::{Controller, PHASES, Phase, PhaseLoad, PhaseWish, Reason, Sample};
 use crate::utilisation::MeasuredLoad;
@@ -27,8 +27,8 @@ impl Controller {
             + self.settings.per_waiting[index] * waiting
             + self.settings.per_rate[index] * load.change_per_s;
         let mut reason = Reason::Shrank;
-        // Low load: back to the initial count, but not under the tasks that threads have, nor under
-        // twice the standard deviation more of them that random arrivals bring.
+        // At low load: back to the initial count, but not below the number of threads that have tasks plus
+        // twice the standard deviation that random arrivals bring.
         let memory = &mut self.memories[index];
         let occupied = memory.busy + 2.0 * memory.busy.sqrt() + f64::from(seen.kept);
         let is_low = seen.waiting == 0 && !load.is_busy;
@@ -65,7 +65,7 @@ impl Controller {
         }
     }
 
-    /// Moves one thread to `phase` from the phase that can spare it best, if one can.
+    /// Moves one thread to `phase` from the phase that can spare it best, if any can.
     fn transfer(&mut self, phase: Phase, sample: &Sample, reasons: &mut [Reason; PHASES]) -> bool {
         let needy = per_thread(&sample.phases[phase.index()], self.targets[phase.index()]);
         let is_giver = |giver: &Phase| {
@@ -81,7 +81,7 @@ impl Controller {
         };
         let givers = Phase::ALL.into_iter().filter(is_giver);
         let least = givers.min_by(|one, other| {
-            // Earlier phases first, as in keta; among them the one with the least to do.
+            // earlier phases first, as in keta; among them the one with the least to do
             (*one > phase).cmp(&(*other > phase)).then(burden(one).total_cmp(&burden(other)))
         });
         let Some(giver) = least else { return false };
@@ -117,7 +117,7 @@ mod tests {
         sample.requests_per_s = 120.0;
         sample.phases[3].waiting = 15;
         let decision = controller.step(&sample);
-        // 1 + 0.1·15 + 0.01·120 = 3.7, and nothing waits elsewhere.
+        // 1 + 0.1·15 + 0.01·120 = 3.7, and no tasks wait in other phases
         assert!((decision.phases[3].computed - 3.7).abs() < 1e-9);
         assert_eq!(decision.targets, [1, 1, 1, 4]);
         assert_eq!(decision.phases[3].reason, Reason::Grew);
@@ -142,7 +142,7 @@ mod tests {
         let mut sample = sample([2, 2, 6, 2]);
         sample.phases[3].waiting = 40;
         let decision = controller.step(&sample);
-        // Two at once; nothing else waits, the first phase has as little to do as any.
+        // two at once; no tasks wait elsewhere, and the first phase has as little to do as any
         assert_eq!(decision.targets.iter().sum::<u32>(), 12);
         assert_eq!(decision.targets[3], 4);
         assert_eq!(decision.phases[3].reason, Reason::Took);

@@ -1,53 +1,53 @@
-//! What an operator or a calibration decides about the thread allocation.
+//! The settings of the thread allocation, from an operator or a calibration.
 
 use super::{PHASES, Phase};
 use crate::utilisation::{Costs, Thresholds};
 use std::fmt;
 
-/// By what the threads are allocated.
+/// The measurement by which threads are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Law {
-    /// By the length of each phase's list and the change of the request rate (keta §4.2).
+    /// The length of each phase's list and the change of the request rate (keta §4.2).
     Queue,
-    /// By the time that tasks wait in each phase's list: what keta §6 leaves as future work.
+    /// The time that tasks wait in each phase's list: what keta §6 leaves as future work.
     Delay,
 }
 
 /// The constants of the controller. Arrays are indexed by [`Phase::index`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct AllocationSettings {
-    /// Which law decides. Default: [`Law::Queue`].
+    /// The law that decides. Default: [`Law::Queue`].
     pub law: Law,
-    /// How often, in milliseconds, an engine should take a sample and a step. At least 1; default 20.
+    /// The time between two samples and steps, in milliseconds. At least 1; default 20.
     pub period_ms: u32,
     /// Threads of each phase at the start and at low load. At least 1 each; default 1.
     pub initial: [u32; PHASES],
-    /// keta's `M`: threads of all phases together. At least the sum of `initial`; default 16 per core,
-    /// at least 64 and at most 1,024.
+    /// keta's `M`: the number of threads of all phases together. At least the sum of `initial`; default 16
+    /// per core, at least 64 and at most 1,024.
     pub most: u32,
     /// How many threads move from one phase to another in one step when all `M` are in use. At
     /// least 1; default 2.
     pub transfer: u32,
-    /// keta's `a_k`: threads per waiting task and step. Not negative; default 0.02, 0.1, 0.5, 1, after
-    /// keta's funnel: the later the phase, the longer its tasks take. Large, because growth ends anyway
-    /// at a thread for each task and at what the cores can use.
+    /// keta's `a_k`: threads per waiting task and step. Not negative; default 0.02, 0.1, 0.5, 1, after keta's
+    /// funnel: the later the phase, the longer its tasks take. The values may be large, because growth ends
+    /// in any case at a thread for each task and at what the cores can use.
     pub per_waiting: [f64; PHASES],
     /// keta's `b_k`: threads per change of the request rate by 1/s. Not negative; default 0.00001,
     /// 0.00002, 0.00005, 0.0001.
     pub per_rate: [f64; PHASES],
-    /// The delay law: how long, in microseconds, a task may wait in a phase's list on average. At
+    /// For the delay law: the time in microseconds that a task may wait in a phase's list on average. At
     /// least 1; default 1,000.
     pub delay_us: u32,
-    /// Cores that the threads may use. At least 1.
+    /// The number of cores that the threads may use. At least 1.
     pub cores: u32,
     /// `c1` and `c2`. Default: [`Costs::uncalibrated`].
     pub costs: Costs,
-    /// From which utilisation on the server counts as busy, and below which not any more.
+    /// The utilisation from which on the server counts as busy, and the one below which it no longer does.
     pub thresholds: Thresholds,
 }
 
 impl AllocationSettings {
-    /// The defaults for a machine with so many cores.
+    /// The defaults for a machine with `cores` cores.
     pub fn for_cores(cores: u32) -> AllocationSettings {
         let cores = cores.max(1);
         AllocationSettings {
@@ -65,10 +65,10 @@ impl AllocationSettings {
         }
     }
 
-    /// Whether the settings make sense together.
+    /// Checks whether the settings make sense together.
     ///
     /// # Errors
-    /// Names the first setting that does not.
+    /// The first setting that contradicts another, or is out of its range.
     pub fn check(&self) -> Result<(), AllocationSettingsError> {
         for phase in Phase::ALL {
             if self.initial[phase.index()] == 0 {
@@ -103,20 +103,20 @@ fn is_size(number: f64) -> bool {
     number.is_finite() && number >= 0.0
 }
 
-/// Which settings contradict themselves.
+/// The setting that contradicts another, or is out of its range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AllocationSettingsError {
     /// A phase starts without a thread.
     NoThread {
-        /// Which.
+        /// The phase.
         phase: Phase,
     },
-    /// `a_k` or `b_k` is negative or no number.
+    /// `a_k` or `b_k` is negative or NaN.
     Factor {
-        /// Of which phase.
+        /// The phase.
         phase: Phase,
     },
-    /// The initial counts exceed `M`.
+    /// The initial counts add up to more than `M`.
     Most {
         /// Their sum.
         initial: u64,
@@ -125,12 +125,12 @@ pub enum AllocationSettingsError {
     },
     /// A count that must be at least 1 is 0.
     Zero {
-        /// The field.
+        /// The name of the field.
         name: &'static str,
     },
-    /// `c1` or `c2` is negative or no number.
+    /// `c1` or `c2` is negative or NaN.
     Costs,
-    /// `calm` is not below `busy`, or one of them is negative or no number.
+    /// `calm` is not below `busy`, or one of them is negative or NaN.
     Thresholds {
         /// The upper threshold.
         busy: f64,

@@ -1,5 +1,4 @@
-//! The laws tried out in virtual time ([`crate::simulation`]): two cores, hot files, cold ones and slow
-//! receivers.
+//! The laws in virtual time ([`crate::simulation`]): two cores, hot files, cold files and slow receivers.
 
 use super::*;
 use crate::simulation::{PipelineSimulation, SimulatedWork};
@@ -10,13 +9,13 @@ const PERIODS_PER_S: usize = 50;
 const MS: u64 = 1_000_000;
 const LIGHT: [u64; PHASES] = [100_000; PHASES];
 
-/// 200 ms in each send: 20 threads are busy sending on average.
+/// Answers that take 200 ms in send: 20 threads are busy sending on average.
 const SLOW_RECEIVERS: SimulatedWork =
     SimulatedWork { per_s: 100.0, cpu_ns: LIGHT, blocked_ns: [0, 0, 0, 200 * MS] };
-/// 20 ms in each process: 6 threads wait for the disk on average.
+/// Requests that take 20 ms in process: 6 threads wait for the disk on average.
 const COLD_FILES: SimulatedWork =
     SimulatedWork { per_s: 300.0, cpu_ns: LIGHT, blocked_ns: [0, 0, 20 * MS, 0] };
-/// 2.3 ms of CPU time each, of which 2 in process: 80 % of two cores.
+/// Requests of 2.3 ms of CPU time, of which 2 in process: 80 % of two cores.
 const COMPUTING: SimulatedWork = SimulatedWork {
     per_s: 700.0,
     cpu_ns: [100_000, 100_000, 2 * MS, 100_000],
@@ -24,7 +23,7 @@ const COMPUTING: SimulatedWork = SimulatedWork {
 };
 const NOTHING: SimulatedWork = SimulatedWork { per_s: 0.0, ..COMPUTING };
 
-/// Steered by a law.
+/// A pipeline steered by a law.
 fn steered(settings: AllocationSettings) -> PipelineSimulation {
     PipelineSimulation::steered(settings).unwrap()
 }
@@ -82,7 +81,7 @@ fn a_phase_that_computes_never_has_more_threads_than_cores() {
             let (_, most, reversals) = swing(&simulation, Phase::Process, 10);
             assert_eq!((most, reversals), (CORES, 0), "{law:?}");
         }
-        // Threads it has for another reason go when they turn out to compute.
+        // threads that the phase has for another reason are given back when they only compute
         let mut simulation = steered(settings(law, 40));
         simulation.run(&COLD_FILES, 5.0);
         assert!(simulation.targets()[Phase::Process.index()] >= 6);
@@ -105,8 +104,8 @@ fn at_low_load_everything_returns() {
 
 #[test]
 fn when_the_load_shifts_threads_move() {
-    // 11 threads, of which send takes 9 at the most: 8 are busy sending on average, and before that
-    // 6 wait for the disk.
+    // 11 threads, of which send takes at most 9: 8 are busy sending on average, and before that 6 wait for
+    // the disk
     let slow = SimulatedWork { per_s: 40.0, ..SLOW_RECEIVERS };
     for law in LAWS {
         let mut simulation = steered(settings(law, 11));
@@ -121,14 +120,14 @@ fn when_the_load_shifts_threads_move() {
 
 #[test]
 fn a_shifting_load_is_served_better_than_by_any_fixed_counts() {
-    // Ten threads are busy sending on average: more than any fixed count here has for it. The laws
-    // have as many threads in all as the largest of them.
+    // ten threads are busy sending on average: more than any fixed allocation here has for it; the laws have
+    // as many threads in all as the largest of these
     let slow = SimulatedWork { per_s: 50.0, ..SLOW_RECEIVERS };
     let shift = |simulation: &mut PipelineSimulation| {
         for work in [COLD_FILES, slow, COMPUTING, slow, COLD_FILES] {
             simulation.run(&work, 6.0);
         }
-        // What has not been answered by now counts with the time it has taken so far.
+        // requests that are not answered by then count with the time they have taken so far
         simulation.mean_of_all_ms()
     };
     let counts = [2, 4, 8];
@@ -143,7 +142,7 @@ fn a_shifting_load_is_served_better_than_by_any_fixed_counts() {
     }
 }
 
-/// What `make bench-shift` plays, with fewer hot requests: they only take their time here.
+/// The load of `make bench-shift`, with fewer hot requests, which would only make the test slow.
 const SHIFT: [SimulatedWork; 3] = [
     SimulatedWork { per_s: 1_000.0, cpu_ns: [0, 40_000, 40_000, 60_000], blocked_ns: [0; PHASES] },
     SimulatedWork {
@@ -159,7 +158,7 @@ const SHIFT: [SimulatedWork; 3] = [
 ];
 const SHIFT_S: f64 = 1.5;
 
-/// Plays [`SHIFT`] twice on one core; the mean time over the whole, and in each of the six phases.
+/// Plays [`SHIFT`] twice on one core; returns the mean time over the whole, and in each of the six parts.
 fn play_shift(simulation: PipelineSimulation) -> (f64, [f64; 6]) {
     let mut simulation = simulation.keeping_one();
     for turn in 0..6 {

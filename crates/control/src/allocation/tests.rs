@@ -1,9 +1,9 @@
-//! What holds for both laws, whatever they are fed.
+//! Properties of both laws, whatever the measurements.
 
 use super::*;
 use proptest::prelude::*;
 
-/// A period of 100 ms in which every thread had a task and was blocked, and nothing waited.
+/// A period of 100 ms in which every thread had a task and was blocked, and no task waited.
 pub(super) fn sample(threads: [u32; PHASES]) -> Sample {
     let mut sample = Sample::of(100_000_000, threads);
     for phase in &mut sample.phases {
@@ -99,7 +99,7 @@ fn a_phase_that_only_computes_ends_at_the_cores() {
     }
 }
 
-/// With as many threads in all as the phases have at first, a phase that gave some cannot get them back
+/// With only as many threads in all as the phases have at first, a phase that gave some cannot get them back
 /// from free ones.
 #[test]
 fn between_empty_lists_nothing_moves() {

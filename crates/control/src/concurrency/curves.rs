@@ -1,17 +1,20 @@
-//! How goodput may depend on the requests under way, and how likely each way is after what was measured.
+//! The ways in which goodput may depend on the number of requests under way, and the probability of each
+//! after the measurements.
 //!
-//! Each [`Curve`] says: goodput grows with the requests under way up to a knee, more or less sharply, and stays or
-//! falls behind it. What one request takes is not known, and drifts. So each curve has a filter of its own for that
-//! (a Kalman filter for one number that walks at random): a measurement counts for or against a curve only by how
-//! it differs from those shortly before it, at other numbers under way.
+//! By each [`Curve`], goodput grows with the requests under way up to a knee, more or less sharply, and then
+//! stays or falls. The duration of a single request is not known, and drifts. So each curve has a filter for
+//! it (a Kalman filter for one number with a random walk): a measurement counts for or against a curve only
+//! by how it differs from those shortly before it, at other numbers under way.
 
-/// Behind the knee, twice as many under way may give so much more for each part of themselves, and are worth it: of the
-/// two costs, goodput that is lost and requests that wait in the application out of the order of their classes, the
-/// first counts ten times as much.
+/// The weight of waiting against goodput: beyond the knee, more requests under way are worth it if the
+/// logarithm of goodput grows by this much for each unit of the logarithm of their number. The costs are lost
+/// goodput, and requests that wait in the application out of the order of their classes; the first counts ten
+/// times as much.
 const WORTH: f64 = 0.07;
 
-/// The shapes of curves: how sharp the knee is, how goodput falls behind it, and how likely that is beforehand.
-/// Pools of workers have a knee as sharp as can be. A lock for which requests wait at random rounds it.
+/// The shapes of curves: how sharp the knee is, how goodput falls beyond it, and how likely the shape is
+/// before any measurement. A pool of workers has a perfectly sharp knee. A lock for which requests wait at
+/// random rounds it.
 const SHAPES: [KneeShape; 8] = [
     KneeShape { sharpness: f64::INFINITY, fall: 0.0, prior: 0.45 },
     KneeShape { sharpness: f64::INFINITY, fall: 0.15, prior: 0.10 },
@@ -23,23 +26,24 @@ const SHAPES: [KneeShape; 8] = [
     KneeShape { sharpness: 3.0, fall: 0.15, prior: 0.05 },
 ];
 
-/// Knees up to this number are each a curve; beyond, each is so much further than the one before.
+/// Up to this number there is a curve for each knee; beyond, each knee is the one before times the factor.
 const EACH_KNEE: u32 = 20;
 const NEXT_KNEE: f64 = 1.05;
 
-/// So much of what was known counts after one more measurement: those of the last hundred are remembered.
+/// The part of the earlier measurements' weight that is kept at each new one: about the last hundred count.
 const REMEMBERED: f64 = 0.99;
-/// What a request takes changes by so much from one measurement to the next, as a variance of its logarithm.
+/// The variance by which the logarithm of a request's duration changes between two measurements.
 const DRIFT: f64 = 1e-4;
-/// No curve is less likely than the likeliest by more than this, as a logarithm: what changes is found again.
+/// The least logarithm of a curve's likelihood relative to the best, so that a curve can become likely again
+/// when the application changes.
 const LEAST_LIKELY: f64 = -12.0;
-/// One measurement counts no more than this against a curve, in squared deviations.
+/// The most that one measurement counts against a curve, in squared deviations.
 const MOST_SQUARES: f64 = 25.0;
-/// Beyond this a measurement is none that a curve explains which was likely.
+/// The squared deviation from all likely curves above which a measurement is a surprise.
 const SURPRISING_SQUARES: f64 = 12.0;
-/// Curves that are not much less likely than the likeliest, as a logarithm.
+/// The least logarithm of the relative likelihood of a likely curve.
 const LIKELY: f64 = -6.0;
-/// So much is kept of what was known before a surprise.
+/// The part of the knowledge that is kept after a surprise.
 const KEPT_IN_SURPRISE: f64 = 0.25;
 
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +54,8 @@ struct KneeShape {
 }
 
 impl KneeShape {
-    /// The logarithm of goodput, in units of what one request alone gives, with `load` requests under way for each
-    /// that the knee has, whose logarithm is `ln_knee`.
+    /// The logarithm of goodput in units of the goodput of one request alone. `load` is the number of
+    /// requests under way divided by the knee, and `ln_knee` the logarithm of the knee.
     fn ln_goodput(self, load: f64, ln_knee: f64) -> f64 {
         let ln_load = load.ln();
         let rise = match self.sharpness.is_finite() {
@@ -63,7 +67,7 @@ impl KneeShape {
         ln_knee + rise - fall
     }
 
-    /// How many under way are worth it, for each that the knee has.
+    /// The number of requests worth having under way, divided by the knee.
     fn useful_load(self) -> f64 {
         let worth = |load: f64| self.ln_goodput(load, 0.0) - WORTH * load.ln();
         let loads = (40..=300).map(|hundredths| f64::from(hundredths) / 100.0);
@@ -71,17 +75,17 @@ impl KneeShape {
     }
 }
 
-/// One way in which goodput may depend on the requests under way.
+/// One way in which goodput may depend on the number of requests under way.
 #[derive(Clone, Debug)]
 struct Curve {
     ln_knee: f64,
     shape: KneeShape,
-    /// How many under way are worth it.
+    /// The number of requests worth having under way.
     useful: f64,
     prior: f64,
-    /// The logarithm of what one request alone gives.
+    /// The logarithm of the goodput of one request alone.
     ln_rate: f64,
-    /// The logarithm of how likely the measurements are by this curve, beside the likeliest.
+    /// The logarithm of the likelihood of the measurements by this curve, relative to the best.
     ln_likely: f64,
 }
 
@@ -91,16 +95,16 @@ impl Curve {
     }
 }
 
-/// All curves, in the order of what is useful by them.
+/// All curves, ordered by their useful number.
 #[derive(Clone, Debug)]
 pub(super) struct Curves {
     curves: Vec<Curve>,
-    /// How uncertain `ln_rate` of each is, as a variance.
+    /// The uncertainty of each `ln_rate`, as a variance.
     uncertain: f64,
 }
 
 impl Curves {
-    /// With knees at up to `most`.
+    /// Curves with knees up to `most`.
     pub(super) fn new(most: u32) -> Curves {
         let mut knees: Vec<f64> = (1..=EACH_KNEE.min(most)).map(f64::from).collect();
         while let Some(last) = knees.last().filter(|last| **last * NEXT_KNEE <= f64::from(most)) {
@@ -114,7 +118,7 @@ impl Curves {
                 ln_knee: knee.ln(),
                 shape,
                 useful: knee * load,
-                // each factor is as likely as any other
+                // all factors are equally likely
                 prior: shape.prior * (1.0 / knee).clamp(NEXT_KNEE - 1.0, 0.7),
                 ln_rate: 0.0,
                 ln_likely: 0.0,
@@ -124,8 +128,8 @@ impl Curves {
         Curves { curves, uncertain: f64::INFINITY }
     }
 
-    /// With so much under way on average the logarithm of goodput was this, as exact as the variance says. Says
-    /// whether that is a surprise.
+    /// Updates the curves with a measurement: `ln_goodput` with `under_way` requests on average, with this
+    /// variance. Returns whether it is a surprise.
     pub(super) fn measured(&mut self, under_way: f64, ln_goodput: f64, variance: f64) -> bool {
         let before = self.uncertain.min(1e6);
         let spread = before + variance;
@@ -153,13 +157,14 @@ impl Curves {
         is_surprise
     }
 
-    /// What a request takes may be another from now on; what is known of the knee counts for less.
+    /// Takes the duration of a request as unknown again, and keeps only the part `kept` of what is known
+    /// about the knee.
     pub(super) fn interrupted(&mut self, kept: f64) {
         self.uncertain = f64::INFINITY;
         self.curves.iter_mut().for_each(|curve| curve.ln_likely *= kept);
     }
 
-    /// What is useful by the curves, so that as much of what is likely is at most that.
+    /// For each of `parts`, the useful number that is not exceeded with this probability.
     pub(super) fn useful<const N: usize>(&self, parts: [f64; N]) -> [f64; N] {
         let weight = |curve: &Curve| curve.prior * curve.ln_likely.exp();
         let all: f64 = self.curves.iter().map(weight).sum();
@@ -208,7 +213,7 @@ mod tests {
         let mut curves = Curves::new(1000);
         for at in 0..400 {
             let under_way: f64 = [9.0, 13.0, 18.0, 13.0][at % 4];
-            // twelve workers, and requests that take ever longer
+            // twelve workers, and requests that take longer and longer
             let goodput = under_way.min(12.0) * (-(at as f64) / 400.0).exp();
             curves.measured(under_way, goodput.ln(), 4e-4);
         }

@@ -1,63 +1,64 @@
-//! What is measured between two changes of a limit.
+//! The measurement between two changes of a limit.
 
-/// Requests that have ended while as many were under way as may be, and for how long that was so.
+/// The requests that have ended in an epoch, and the time for which the limit was reached.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Epoch {
-    /// Ends that are waited for before anything counts: by then those are over that began under another limit.
+    /// The number of requests that must end before anything counts: by then those have ended that began under
+    /// another limit.
     settling: u32,
-    /// When it began to count.
+    /// The time at which the epoch began to count.
     since_ns: u64,
-    /// When the last request has ended.
+    /// The time at which the last request ended.
     ended_ns: u64,
     good: u32,
     bad: u32,
-    /// How long those took that were answered well, and the squares of that.
+    /// The sum of the durations of well answered requests, and of their squares.
     took_s: f64,
     squares: f64,
-    /// How long all took.
+    /// The sum of the durations of all requests.
     all_took_s: f64,
-    /// Requests under way, over time.
+    /// The number of requests under way, integrated over time.
     area_s: f64,
-    /// How long as many were under way as may be.
+    /// The time for which the limit was reached.
     full_s: f64,
 }
 
-/// What was measured.
+/// The measurements of an epoch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EpochMeasures {
-    /// Requests under way, on average.
+    /// The mean number of requests under way.
     pub(super) under_way: f64,
-    /// The logarithm of good answers in each second.
+    /// The logarithm of the good answers per second.
     pub(super) ln_goodput: f64,
-    /// How many good answers there were.
+    /// The number of good answers.
     pub(super) answers: u32,
-    /// How much requests differ: the variance of what they took, in squares of its mean.
+    /// How much requests differ: the variance of their durations, divided by the square of the mean.
     pub(super) spread: f64,
 }
 
-/// How an epoch has ended.
+/// The result of an epoch.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EpochEnd {
-    /// Enough was measured.
+    /// The epoch has enough measurements.
     Measured(EpochMeasures),
-    /// The limit was not what bound.
+    /// The limit was not reached for long enough.
     Unbound,
-    /// Too much failed.
+    /// Most answers were errors.
     Failing,
 }
 
-/// Epochs are at least so long.
+/// The shortest epoch.
 const LEAST_S: f64 = 0.1;
-/// As many were under way as may be for so much of the time, or the limit was not what bound.
+/// The part of the time for which the limit must have been reached.
 const FULL: f64 = 0.9;
 
 impl Epoch {
-    /// Begins under a limit of so many.
+    /// An epoch under this limit.
     pub(super) fn new(limit: u32, now_ns: u64) -> Epoch {
         Epoch { settling: limit, since_ns: now_ns, ..Epoch::default() }
     }
 
-    /// For so long as many were under way; if that `is_full`, as many as may be.
+    /// Records that `under_way` requests were under way for this time; with `is_full`, the limit was reached.
     pub(super) fn passed(&mut self, under_way: u32, is_full: bool, seconds: f64) {
         if self.settling > 0 {
             return;
@@ -66,9 +67,11 @@ impl Epoch {
         self.full_s += if is_full { seconds } else { 0.0 };
     }
 
-    /// A request has ended that took so long; `is_good` says whether well, `None` that nothing is known.
+    /// Records that a request has ended after `took_s`; `is_good` says whether the answer was good, `None`
+    /// that this is unknown.
     pub(super) fn ended(&mut self, took_s: f64, is_good: Option<bool>, now_ns: u64) {
-        // those that end at the same time belong together: where all workers end at once, a part of them is no average
+        // requests that end at the same time belong together: where all workers end at once, a part of them
+        // has no meaningful average
         let is_with_last = std::mem::replace(&mut self.ended_ns, now_ns) == now_ns;
         if self.settling > 0 || (self.since_ns == now_ns && is_with_last) {
             self.settling = self.settling.saturating_sub(1);
@@ -87,9 +90,9 @@ impl Epoch {
         }
     }
 
-    /// How it has ended, if so many answers are enough, before something ends now. `is_new` says that as many as may be
-    /// under way were never measured: then errors count first, which may be so fast that they keep the limit from being
-    /// what binds.
+    /// The result of the epoch, if `enough` answers have come, evaluated before the next one is recorded.
+    /// With `is_new`, the limit was never measured before. Then errors count even if the limit was not
+    /// reached: they may be so fast that it cannot be.
     pub(super) fn end(&self, enough: u32, is_new: bool, now_ns: u64) -> Option<EpochEnd> {
         if self.ended_ns == now_ns {
             return None;
@@ -109,8 +112,8 @@ impl Epoch {
         let mean = self.took_s / good;
         Some(EpochEnd::Measured(EpochMeasures {
             under_way,
-            // by Little's law, and not by counting: where all workers end at the same time, a count is off by as many
-            // as there are workers. What failed has used time, and is no goodput
+            // by Little's law, not by counting: where all workers end at the same time, a count is off by as
+            // many as there are workers. Failed requests have used time, but are no goodput.
             ln_goodput: (under_way * good / self.all_took_s).ln(),
             answers: self.good,
             spread: (self.squares / good / (mean * mean) - 1.0).max(0.0),

@@ -1,75 +1,76 @@
-//! Applications in virtual time, for a limit that is learnt and for fixed ones.
+//! Applications in virtual time, with a learned limit or a fixed one.
 //!
-//! More low requests wait than are ever taken, or they come at random and the [agent](crate::agent) lets some in; of the
-//! high class some come at random. What is under way is bounded by the limit. The rest is the application's: its workers,
-//! its processors, its lock.
+//! More requests of the low class wait than are ever served, or they arrive at random and the
+//! [agent](crate::agent) lets some in; those of the high class arrive at random. The limit bounds what is
+//! under way. The rest depends on the application: its workers, processors and locks.
 
 use super::{AnswerQuality, UsefulConcurrency};
 use crate::agent::windows::{Constants, Windows};
 use crate::agent::{AgentClass, Observation, Seen};
 use std::collections::VecDeque;
 
-/// What is short in an application.
+/// The scarce resource of an application.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shortage {
-    /// Its workers sleep, each for one request.
+    /// Workers, which sleep for the time of a request.
     Workers,
-    /// So many processors.
+    /// This number of processors.
     Processors(f64),
-    /// One lock, held for this part of what a request takes.
+    /// One lock, held for this part of a request's time.
     Lock(f64),
 }
 
-/// How much requests differ.
+/// How the durations of requests are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceTimes {
-    /// Not at all.
+    /// All durations are equal.
     Equal,
-    /// From half to one and a half.
+    /// They are evenly distributed, from half to one and a half of the mean.
     Even,
-    /// As if each moment might be its end: an exponential distribution.
+    /// They are distributed exponentially, as if each moment could be the end.
     Exponential,
 }
 
-/// An application.
+/// A simulated application.
 #[derive(Clone, Copy, Debug)]
 pub struct SimulatedApplication {
-    /// At most so many requests are begun there, others wait in it, as they came.
+    /// The number of requests that are served at once; others wait inside, first come, first served.
     pub workers: usize,
-    /// What a request takes alone.
+    /// The duration of a request alone.
     pub service_s: f64,
-    /// How requests differ.
+    /// The distribution of durations.
     pub times: ServiceTimes,
-    /// What is short.
+    /// The scarce resource.
     pub shortage: Shortage,
-    /// This part of its answers are errors, which take a millisecond.
+    /// The part of its answers that are errors, which take a millisecond.
     pub failing: f64,
-    /// Those that find no worker are no part of a queue, but are answered with an error, within a millisecond.
+    /// Whether requests that find no free worker are answered with an error, within a millisecond, instead of
+    /// waiting.
     pub refuses: bool,
-    /// Another server has so many requests under way to it.
+    /// The number of requests that another server has under way at the application.
     pub others: usize,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct SimulatedRun {
     /// Good answers in each second.
     pub goodput: f64,
-    /// How long the slowest hundredth of the high class waited and took, at least.
+    /// The 99th percentile of the high class's waiting and service time.
     pub high_p99_s: f64,
-    /// What the limit was, on average.
+    /// The mean limit.
     pub limit: f64,
-    /// What it was at the end.
+    /// The limit at the end.
     pub last_limit: u32,
 }
 
-/// What is under way is bounded by this.
+/// A limit on the requests under way.
 pub trait SimulatedLimit {
-    /// So many.
+    /// The present limit.
     fn limit(&self) -> u32;
-    /// So many are under way from now on.
+    /// Sets the number of requests that are under way from now on.
     fn under_way(&mut self, count: u32, now_ns: u64);
-    /// A request has ended.
+    /// Records that a request has ended.
     fn ended(&mut self, took_ns: u64, outcome: AnswerQuality, now_ns: u64);
 }
 
@@ -85,7 +86,7 @@ impl SimulatedLimit for UsefulConcurrency {
     }
 }
 
-/// A limit that a person has set.
+/// A limit set by an operator.
 #[derive(Clone, Copy, Debug)]
 pub struct FixedLimit(pub u32);
 
@@ -97,7 +98,7 @@ impl SimulatedLimit for FixedLimit {
     fn ended(&mut self, _: u64, _: AnswerQuality, _: u64) {}
 }
 
-/// Random numbers that are the same for the same seed (splitmix64).
+/// A random number generator that repeats its numbers for the same seed (splitmix64).
 #[derive(Clone, Debug)]
 struct SimulatedRandom(u64);
 
@@ -122,20 +123,20 @@ struct SimulatedRequest {
     came_s: f64,
     began_s: f64,
     is_error: bool,
-    /// What is left to do: outside the lock, and within.
+    /// The work still to be done: outside the lock, and inside.
     left_s: [f64; 2],
 }
 
-/// Who is before whom.
+/// An application with its requests, the requests that wait for it, and its limit.
 #[derive(Debug)]
 struct SimulatedWorld<'a, L> {
     application: SimulatedApplication,
     limit: &'a mut L,
     random: SimulatedRandom,
     now_s: f64,
-    /// Begun in the application, each at work or in the queue for the lock.
+    /// Requests begun in the application, each served or waiting for the lock.
     active: Vec<SimulatedRequest>,
-    /// Requests inside the lock come in this order; the first holds it.
+    /// The order in which requests get the lock; the first one holds it.
     lock: VecDeque<SimulatedRequest>,
     backlog: VecDeque<SimulatedRequest>,
     high: VecDeque<f64>,
@@ -145,7 +146,7 @@ struct SimulatedWorld<'a, L> {
     agent: Option<AgentAtQueue>,
 }
 
-/// Low requests that come at random, and the agent that lets some of them in.
+/// Low requests that arrive at random, and the agent that lets some of them in.
 #[derive(Debug)]
 struct AgentAtQueue {
     windows: Windows,
@@ -153,13 +154,13 @@ struct AgentAtQueue {
     next_low_s: f64,
     low_each_s: f64,
     next_look_s: f64,
-    /// Of the classes, since the last look; and how many of each are under way.
+    /// The measurements of the classes since the last period, and the number of requests of each under way.
     seen: [Seen; 2],
     under_way: [u32; 2],
     waited_s: [(f64, u32); 2],
 }
 
-/// How often the agent looks.
+/// The agent's period.
 const LOOK_S: f64 = 0.01;
 
 impl AgentAtQueue {
@@ -176,7 +177,7 @@ impl AgentAtQueue {
         }
     }
 
-    /// A low request comes, and waits if the agent lets it.
+    /// A low request arrives, and waits if the agent lets it in.
     fn comes(&mut self, now_s: f64) {
         let most = self.windows.limits().get(1).and_then(|limits| limits.most);
         self.seen[1].offered += 1;
@@ -262,7 +263,7 @@ impl<L: SimulatedLimit> SimulatedWorld<'_, L> {
         }
     }
 
-    /// A request comes to the application.
+    /// A request arrives at the application.
     fn receive(&mut self, mut request: SimulatedRequest) {
         let SimulatedApplication { refuses, workers, .. } = self.application;
         if !refuses {
@@ -280,7 +281,7 @@ impl<L: SimulatedLimit> SimulatedWorld<'_, L> {
         (self.now_s * 1e9) as u64
     }
 
-    /// How fast each active request is worked on.
+    /// The speed at which each active request is served.
     fn pace(&self) -> f64 {
         match self.application.shortage {
             Shortage::Processors(count) => (count / self.active.len().max(1) as f64).min(1.0),
@@ -288,7 +289,7 @@ impl<L: SimulatedLimit> SimulatedWorld<'_, L> {
         }
     }
 
-    /// Goes on to the next event, and returns a request that has ended then.
+    /// Advances to the next event, and returns a request that has ended then.
     fn step(&mut self) -> Option<SimulatedRequest> {
         self.admit();
         let pace = self.pace();
@@ -336,14 +337,14 @@ impl<L: SimulatedLimit> SimulatedWorld<'_, L> {
     }
 }
 
-/// An application in virtual time.
+/// An application with a limit, in virtual time.
 #[derive(Debug)]
 pub struct Simulation<'a, L> {
     world: SimulatedWorld<'a, L>,
 }
 
 impl<'a, L: SimulatedLimit> Simulation<'a, L> {
-    /// Of the high class a request comes as often as this, on average.
+    /// A simulation in which a request of the high class arrives every `high_each_s` seconds on average.
     pub fn new(
         application: SimulatedApplication,
         limit: &'a mut L,
@@ -371,14 +372,15 @@ impl<'a, L: SimulatedLimit> Simulation<'a, L> {
         Simulation { world }
     }
 
-    /// Low requests come as often as this from now on, and the agent lets in what fits the targets of the two classes.
+    /// Lets low requests arrive every `low_each_s` seconds on average from now on; the agent lets in what
+    /// fits the targets of the two classes.
     #[must_use]
     pub fn with_agent(mut self, classes: &[AgentClass; 2], low_each_s: f64) -> Simulation<'a, L> {
         self.world.agent = Some(AgentAtQueue::new(classes, low_each_s));
         self
     }
 
-    /// Changes the application: its workers end what they have.
+    /// Changes the application; its workers finish the requests they have.
     pub fn becomes(&mut self, application: SimulatedApplication) {
         self.world.application = application;
     }
@@ -388,7 +390,7 @@ impl<'a, L: SimulatedLimit> Simulation<'a, L> {
         self.world.limit
     }
 
-    /// Goes on for at least so many seconds and answers.
+    /// Continues for at least this time and this number of answers.
     pub fn run(&mut self, seconds: f64, answers: u64) -> SimulatedRun {
         let world = &mut self.world;
         let begun_s = world.now_s;

@@ -1,4 +1,4 @@
-//! What is learnt of applications in virtual time, beside the best fixed number.
+//! The learned limit for applications in virtual time, compared with the best fixed one.
 
 use super::simulation::{
     FixedLimit, ServiceTimes, Shortage, SimulatedApplication, SimulatedRun, Simulation,
@@ -27,7 +27,7 @@ fn learning() -> UsefulConcurrency {
     UsefulConcurrency::new(1, 1000, 0)
 }
 
-/// What a fixed limit gives.
+/// The result of a fixed limit.
 fn fixed(application: SimulatedApplication, limit: u32, high_each_s: f64) -> SimulatedRun {
     let mut limit = FixedLimit(limit);
     let mut simulation = Simulation::new(application, &mut limit, high_each_s, 7);
@@ -35,7 +35,7 @@ fn fixed(application: SimulatedApplication, limit: u32, high_each_s: f64) -> Sim
     simulation.run(20.0, 2000)
 }
 
-/// What is learnt gives, after 10 s and 500 answers.
+/// The result of a learned limit, after 10 s and 500 answers.
 fn learnt(application: SimulatedApplication, high_each_s: f64, seed: u64) -> SimulatedRun {
     let mut limit = learning();
     let mut simulation = Simulation::new(application, &mut limit, high_each_s, seed);
@@ -43,7 +43,7 @@ fn learnt(application: SimulatedApplication, high_each_s: f64, seed: u64) -> Sim
     simulation.run(20.0, 2000)
 }
 
-/// Constants are chosen by other seeds, those from 1000 of the example.
+/// Seeds that were not used to choose the constants; those of the example, from 1000, were.
 const HELD_OUT: [u64; 5] = [77_000, 77_001, 77_002, 77_003, 77_004];
 
 #[test]
@@ -65,7 +65,7 @@ fn what_is_learnt_gives_nearly_what_the_best_number_gives() {
         for times in [ServiceTimes::Equal, ServiceTimes::Even, ServiceTimes::Exponential] {
             let application = pool(workers, shortage, times);
             let best = match (shortage, times) {
-                // queues for a lock need more to keep it busy
+                // queues for a lock need more requests to keep it busy
                 (Shortage::Lock(_), ServiceTimes::Exponential) => best * 4 / 3,
                 _ => best,
             };
@@ -78,7 +78,7 @@ fn what_is_learnt_gives_nearly_what_the_best_number_gives() {
             all_p99.entry(format!("{times:?}")).or_default().extend(p99);
             p99.sort_by(f64::total_cmp);
             let what = format!("{workers} {shortage:?} {times:?}: {ratio:.3}, p99 {p99:.2?}");
-            // those that differ much are known less
+            // the more durations differ, the less certain the result is
             let (least, most) = match times {
                 ServiceTimes::Exponential => (0.91, 4.0),
                 ServiceTimes::Even => (0.95, 1.8),
@@ -122,11 +122,11 @@ fn errors_are_no_goodput() {
     let mut limit = learning();
     let mut simulation = Simulation::new(sleeping(8), &mut limit, 0.05, 3);
     simulation.run(10.0, 500);
-    // half of the answers are errors in a millisecond
+    // four tenths of the answers are errors within a millisecond
     simulation.becomes(SimulatedApplication { failing: 0.4, ..sleeping(8) });
     let half = simulation.run(30.0, 500);
     assert!((6.0..16.0).contains(&half.limit), "{half:?}");
-    // an outage: all are
+    // an outage: all answers are errors
     simulation.becomes(SimulatedApplication { failing: 1.0, ..sleeping(8) });
     let outage = simulation.run(30.0, 500);
     assert!((6.0..16.0).contains(&outage.limit), "{outage:?}");
@@ -166,7 +166,7 @@ fn errors_that_are_fast_are_seen_where_the_limit_does_not_bind() {
         epoch
     };
     assert!(matches!(errors().end(24, true, 500_000_000), Some(EpochEnd::Failing)));
-    // where that many were measured, it is an outage, or there are few requests
+    // where that many were measured before, it is an outage, or there are few requests
     assert!(matches!(errors().end(24, false, 500_000_000), Some(EpochEnd::Unbound)));
 }
 
@@ -177,7 +177,7 @@ fn what_another_process_has_learnt_is_where_it_begins() {
     assert_eq!((limit.limit(), limit.report().changed), (40, Some((8, LimitChange::Handed, 5))));
     limit.begin_with(400, 5);
     assert_eq!(limit.limit(), 100);
-    // and from there it learns as ever
+    // and from there it learns as usual
     let mut limit = UsefulConcurrency::new(1, 1000, 0);
     limit.begin_with(64, 0);
     let mut simulation = Simulation::new(sleeping(64), &mut limit, 0.05, 3);
@@ -235,7 +235,7 @@ fn beside_another_server_it_takes_no_more_than_its_bound() {
     let application = SimulatedApplication { others: 16, ..sleeping(16) };
     let mut simulation = Simulation::new(application, &mut limit, 0.05, 3);
     let run = simulation.run(60.0, 500);
-    // as much as others have, at least
+    // at least as much as its part beside the others
     assert!(run.limit <= 100.0 && run.goodput > 0.4 * 16.0 / 0.02, "{run:?}");
 }
 

@@ -1,13 +1,13 @@
-//! The account of worker time: which rank is due although a higher one waits.
+//! The account of worker time, by which a rank becomes due although a higher one waits.
 //!
 //! The rules and the bound that follows from them are in [`ranked`](super).
 
 use super::Turn;
 
-/// The account of all ranks.
+/// The accounts of all ranks.
 #[derive(Debug)]
 pub(super) struct Floors {
-    /// `V`: worker time reported so far.
+    /// `V`: the worker time reported so far.
     total_ns: u64,
     ranks: Box<[Floor]>,
 }
@@ -16,20 +16,20 @@ pub(super) struct Floors {
 struct Floor {
     /// `1/s`; infinite for a rank without a share.
     stretch: f64,
-    /// `F`: due once the total has come this far.
+    /// `F`: the total at which the rank is due.
     due_ns: u64,
-    /// `m`: a moving average of its service times.
+    /// `m`: the moving average of the rank's service times.
     mean_ns: u64,
     worked_ns: u64,
-    /// It has no work because what waited was removed, not because it was served.
+    /// Whether the rank has no work because its entries were removed, not served.
     gave_up: bool,
 }
 
-/// A service time counts in the mean with one part in so many.
+/// The weight of a service time in the mean is one part in this many.
 const MEAN_OVER: u64 = 8;
 
 impl Floor {
-    /// How much the total must grow for this rank to be owed `ns`. The largest number for a rank
+    /// How much the total must grow until this rank is owed `ns`. The largest number for a rank
     /// without a share, even for 0 ns.
     fn stretched(&self, ns: u64) -> u64 {
         if self.stretch.is_infinite() { u64::MAX } else { (ns as f64 * self.stretch) as u64 }
@@ -48,7 +48,7 @@ impl Floors {
         Floors { total_ns: 0, ranks: shares.iter().map(floor).collect() }
     }
 
-    /// Other shares, one for each rank. `waiting` has a bit for each rank that has work.
+    /// Sets other shares, one for each rank. `waiting` has a bit for each rank that has work.
     pub(super) fn set_shares(&mut self, shares: &[f64], waiting: u64) {
         for (rank, (floor, share)) in self.ranks.iter_mut().zip(shares).enumerate() {
             let before = std::mem::replace(&mut floor.stretch, 1.0 / share);
@@ -65,25 +65,25 @@ impl Floors {
         }
     }
 
-    /// The rank has work again.
+    /// Notes that the rank has work again.
     pub(super) fn begins_to_wait(&mut self, rank: usize) {
         let floor = &mut self.ranks[rank];
         let gave_up = std::mem::take(&mut floor.gave_up);
-        // One that comes back in time has not been away.
+        // a rank that returns before it is due counts as if it had never stopped
         if floor.due_ns > self.total_ns {
             return;
         }
-        // One that waited in vain is due when it would have been, but has saved nothing up.
+        // A rank that waited in vain is due when it would have been, but gains nothing beyond that.
         let wait_ns = if gave_up { 0 } else { floor.stretched(floor.mean_ns) };
         floor.due_ns = self.total_ns.saturating_add(wait_ns);
     }
 
-    /// What waited in this rank was removed.
+    /// Notes that the rank's last waiting entry was removed.
     pub(super) fn gave_up(&mut self, rank: usize) {
         self.ranks[rank].gave_up = true;
     }
 
-    /// Which of the ranks in this set has been due for longest.
+    /// The rank of this set that has been due longest, if any is due.
     pub(super) fn due(&self, mut set: u64) -> Option<usize> {
         let mut found = None;
         let mut lowest_ns = self.total_ns;
@@ -91,7 +91,7 @@ impl Floors {
             let rank = set.trailing_zeros() as usize;
             set &= set - 1;
             let due_ns = self.ranks[rank].due_ns;
-            // Among equals the higher rank.
+            // of equal ones the higher rank goes first
             if due_ns < lowest_ns || due_ns == lowest_ns && found.is_none() {
                 (found, lowest_ns) = (Some(rank), due_ns);
             }
@@ -99,14 +99,15 @@ impl Floors {
         found
     }
 
-    /// The rank is served because it is due: charges what that is likely to take.
+    /// Charges a rank that is served because it is due, in advance, for the time its work is likely
+    /// to take.
     pub(super) fn charge(&mut self, rank: usize) -> u64 {
         let floor = &mut self.ranks[rank];
         floor.due_ns = floor.due_ns.saturating_add(floor.stretched(floor.mean_ns));
         floor.mean_ns
     }
 
-    /// Work has ended: its time counts for all ranks, and as the service of its rank.
+    /// Records the time of work that has ended, for the total and as a service time of its rank.
     pub(super) fn ran(&mut self, turn: Turn, ns: u64) {
         self.total_ns = self.total_ns.saturating_add(ns);
         let total_ns = self.total_ns;

@@ -1,30 +1,30 @@
-//! The entries of one rank that have a number each: the least goes first, but now and then the one that
-//! waits longest.
+//! The entries of one rank by their numbers: the least number goes first, but now and then the entry that has
+//! waited longest.
 
 use super::Key;
 use super::nodes::{List, Mark, Nodes};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Of so many entries that are taken, the last is the one that waits longest.
+/// The number of entries taken of which the last is the one that has waited longest.
 pub const FAIR_EVERY: u32 = 8;
 
-/// Heap entries that name nothing any more, beside as many as there are of others, before they are
-/// cleared away.
+/// The number of stale heap entries, beyond the number of valid ones, at which they are cleared.
 const SPARE: usize = 64;
 
-/// Which entry is the next of its rank.
+/// The order of the entries of a rank.
 #[derive(Debug, Default)]
 pub(super) struct Keyed {
-    /// By number, then in the order they came. What was taken or removed is found out when it comes up.
+    /// The entries by number, then by arrival. An entry that was taken or removed is skipped when it comes
+    /// up.
     heap: BinaryHeap<Reverse<(u64, u64, UnorderedKey)>>,
-    /// How many were ever put in.
+    /// The number of entries ever pushed.
     pushed: u64,
-    /// Taken since the one that had waited longest.
+    /// The number of entries taken since the longest-waiting one was.
     taken: u32,
 }
 
-/// [`Key`], and no order of its own.
+/// A [`Key`] that does not take part in the order.
 #[derive(Clone, Copy, Debug)]
 struct UnorderedKey(Key);
 
@@ -49,7 +49,7 @@ impl Ord for UnorderedKey {
 }
 
 impl Keyed {
-    /// Puts an entry at the end of `list`, which is the order in which they came.
+    /// Adds an entry at the end of `list`, which is in order of arrival.
     pub(super) fn push<T>(
         &mut self,
         nodes: &mut Nodes<T>,
@@ -85,7 +85,8 @@ impl Keyed {
         }
     }
 
-    /// An entry was taken or removed, and `len` are left: what names nothing does not become too much.
+    /// Called after an entry was taken or removed and `len` are left: clears stale heap entries when there
+    /// are too many.
     pub(super) fn clear_away<T>(&mut self, nodes: &Nodes<T>, len: usize) {
         if self.heap.len() > 2 * len + SPARE {
             self.heap.retain(|Reverse((_, _, UnorderedKey(key)))| nodes.find(*key).is_some());

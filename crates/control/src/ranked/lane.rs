@@ -1,40 +1,41 @@
-//! The entries of one rank: the clients take turns, or entries have numbers and the least goes first.
+//! The queue of one rank: clients take turns, or entries have numbers and the least goes first.
 
 use super::Key;
 use super::keyed::Keyed;
 use super::nodes::{List, Mark, Nodes};
 use std::collections::VecDeque;
 
-/// How many queues the clients of a rank are spread over, once they need queues.
+/// The number of queues over which the clients of a rank are spread, once they need queues.
 pub const BUCKETS: usize = 1024;
 
-/// The bucket of a client, by the upper bits of its hash, which depend on all bits of the client.
+/// The bucket of a client: the upper bits of its hash, which depend on all bits of the client.
 pub(super) fn bucket(hash: u64) -> u16 {
     (hash >> (64 - BUCKETS.trailing_zeros())) as u16
 }
 
-/// The entries of one rank.
+/// The queue of one rank.
 #[derive(Debug)]
 pub(super) struct Lane {
     len: usize,
-    /// All entries, in the order they came, while that is by turns.
+    /// All entries in the order of arrival, while that is the same as by turns.
     plain: List,
-    /// Which clients are in `plain`.
+    /// The clients that have entries in `plain`.
     clients: Clients,
-    /// Made when first needed, kept for the next time.
+    /// The queues of clients, allocated when first needed and kept for the next time.
     turns: Option<Box<Turns>>,
-    /// Whether the entries are in `turns`, not in `plain`.
+    /// Whether the entries are in `turns` rather than in `plain`.
     by_turns: bool,
-    /// Which of those in `plain` is next, if they have numbers.
+    /// The order of the entries in `plain`, if they have numbers.
     keyed: Option<Box<Keyed>>,
 }
 
-/// What is known of the clients in a plain list.
+/// What is known of the clients in the plain list.
 #[derive(Debug)]
 enum Clients {
-    /// All entries are of this one, by its hash.
+    /// All entries are of one client, given by its hash.
     One(u64),
-    /// At most one entry each; a bit is set for each bucket they fall into, coarsely.
+    /// Each client has at most one entry. The bits mark the buckets in which entries fall,
+    /// coarsely.
     Distinct([u64; 4]),
 }
 
@@ -42,19 +43,19 @@ fn bit(hash: u64) -> (usize, u64) {
     ((hash >> 62) as usize, 1 << ((hash >> 56) & 63))
 }
 
-/// Clients in their queues, and whose turn it is.
+/// The queues of clients, and the order of their turns.
 #[derive(Debug)]
 struct Turns {
     buckets: Box<[ClientBucket]>,
-    /// Buckets with entries, the one whose turn it is first. One that was emptied by removals may
-    /// still be here; each is here once.
+    /// Buckets with entries, beginning with the one whose turn it is. A bucket emptied by removals
+    /// may still be in the list; each bucket is in it at most once.
     round: VecDeque<u16>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct ClientBucket {
     list: List,
-    /// Entries to pop before it is the next one's turn; 0 when its turn has not begun.
+    /// The number of entries to pop before the turn passes on; 0 if the turn has not begun.
     left: u8,
     weight: u8,
     in_round: bool,
@@ -66,7 +67,7 @@ impl Lane {
         Lane { len: 0, plain, clients, turns: None, by_turns: false, keyed: None }
     }
 
-    /// A lane whose entries are [put in with numbers](Lane::push_keyed).
+    /// A queue for entries [with numbers](Lane::push_keyed).
     pub(super) fn keyed() -> Lane {
         Lane { keyed: Some(Box::default()), ..Lane::new() }
     }
@@ -108,7 +109,8 @@ impl Lane {
         nodes.push(turns.enter(mark), item, mark)
     }
 
-    /// As [`push`](Lane::push), with a number; entries of equal numbers are popped as they came.
+    /// Like [`push`](Lane::push), with a number; entries of equal numbers are popped in the order
+    /// of arrival.
     pub(super) fn push_keyed<T>(
         &mut self,
         nodes: &mut Nodes<T>,
@@ -132,7 +134,7 @@ impl Lane {
         item
     }
 
-    /// Takes an entry out that is in this lane.
+    /// Removes an entry of this rank.
     pub(super) fn remove<T>(&mut self, nodes: &mut Nodes<T>, index: u32) -> Option<T> {
         self.len -= 1;
         match &mut self.turns {
@@ -150,7 +152,8 @@ impl Lane {
         }
     }
 
-    /// Back to the plain list. The lane is empty, though removals may have left buckets in the round.
+    /// Returns to the plain list. The queue is empty, though removals may have left buckets in the
+    /// round.
     fn start_again(&mut self) {
         self.by_turns = false;
         if let Some(turns) = &mut self.turns {
@@ -162,7 +165,7 @@ impl Lane {
 }
 
 impl Clients {
-    /// Whether one more entry, of this client, may go to the end of the plain list, which then has
+    /// Whether an entry of this client may be added at the end of the plain list, which then has
     /// `len` entries.
     #[inline]
     fn stay_in_order(&mut self, hash: u64, len: usize) -> bool {
@@ -193,7 +196,7 @@ impl Turns {
         Box::new(Turns { buckets: vec![bucket; BUCKETS].into(), round: VecDeque::new() })
     }
 
-    /// Spreads what is in the plain list over the clients' queues.
+    /// Moves the entries of the plain list to the clients' queues.
     #[cold]
     fn take_over<T>(&mut self, nodes: &mut Nodes<T>, plain: &mut List) {
         while let Some(index) = plain.head() {
@@ -201,7 +204,7 @@ impl Turns {
         }
     }
 
-    /// The queue of a client that gets one more entry.
+    /// The queue of a client that gets an entry.
     fn enter(&mut self, mark: Mark) -> &mut List {
         let bucket = &mut self.buckets[usize::from(mark.bucket)];
         bucket.weight = mark.weight;

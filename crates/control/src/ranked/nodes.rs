@@ -2,25 +2,25 @@
 
 use super::Key;
 
-/// No entry.
+/// The index that stands for no entry.
 const NONE: u32 = u32::MAX;
 
-/// The most entries the table can hold.
+/// The largest number of entries in the table.
 pub(super) const MOST: usize = NONE as usize;
 
 #[derive(Debug)]
 struct Node<T> {
-    /// `None` while the place is free.
+    /// The item; `None` while the place is free.
     item: Option<T>,
     previous: u32,
-    /// In a free place: the next free one.
+    /// The next entry in the list, or the next free place.
     next: u32,
-    /// Changes when the place is freed, so that old keys name nothing.
+    /// A number that changes when the place is freed, so that old keys find nothing.
     generation: u32,
     mark: Mark,
 }
 
-/// What is known of an entry.
+/// The bucket, rank and weight of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     pub(super) bucket: u16,
@@ -28,7 +28,7 @@ pub(super) struct Mark {
     pub(super) weight: u8,
 }
 
-/// All entries of one [`Ranked`](super::Ranked).
+/// All entries of a [`Ranked`](super::Ranked).
 #[derive(Debug)]
 pub(super) struct Nodes<T> {
     nodes: Vec<Node<T>>,
@@ -36,7 +36,7 @@ pub(super) struct Nodes<T> {
     used: usize,
 }
 
-/// A queue of entries.
+/// A linked list of entries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     head: u32,
@@ -60,7 +60,7 @@ impl<T> Nodes<T> {
         self.used
     }
 
-    /// Puts `item` at the end of `list`. The caller keeps the count below [`MOST`].
+    /// Adds `item` at the end of `list`. The caller keeps the number of entries below [`MOST`].
     #[inline]
     pub(super) fn push(&mut self, list: &mut List, item: T, mark: Mark) -> Key {
         self.used += 1;
@@ -106,13 +106,13 @@ impl<T> Nodes<T> {
         Some(item)
     }
 
-    /// Takes the item of an entry of `list`.
+    /// Takes the item of an entry of `list`, wherever it is in it.
     pub(super) fn remove(&mut self, list: &mut List, index: u32) -> Option<T> {
         self.unlink(list, index);
         self.pop(&mut List { head: index, tail: index })
     }
 
-    /// What is known of an entry that is in a list.
+    /// The mark of an entry that is in a list.
     pub(super) fn mark(&self, index: u32) -> Mark {
         self.nodes[index as usize].mark
     }
@@ -137,7 +137,7 @@ impl<T> Nodes<T> {
         to.tail = index;
     }
 
-    /// Takes an entry out of the list it is in; it then is a list of its own.
+    /// Unlinks an entry from its list; it then is a list of its own.
     fn unlink(&mut self, list: &mut List, index: u32) {
         let node = &mut self.nodes[index as usize];
         let previous = std::mem::replace(&mut node.previous, NONE);

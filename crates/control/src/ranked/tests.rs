@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// `count` clients that fall into buckets of their own.
+/// Hashes of `count` clients that fall into different buckets.
 fn clients(count: usize) -> Vec<u64> {
     let mut found = BTreeMap::new();
     for client in 1u64.. {
@@ -109,7 +109,7 @@ fn wrong_shares_change_nothing() {
     assert_eq!(queue.set_shares(&[0.0; 3]), Err(RankedError::Ranks { ranks: 3 }));
     assert_eq!(queue.set_shares(&[0.0, 2.0]), Err(RankedError::Share { rank: 1, share: 2.0 }));
     assert_eq!(queue.set_shares(&[0.6, 0.6]), Err(RankedError::Sum { sum: 1.2 }));
-    // what it costs is not known yet, so the second rank is due at once
+    // the service time is not known yet, so the second rank is due at once
     assert_eq!(popped(&mut queue), ['a', 'b']);
 }
 
@@ -126,7 +126,7 @@ enum Act {
     Remove {
         nth: usize,
     },
-    /// Other shares: those of [`SHARES`] in this place.
+    /// Sets the shares at this index of [`SHARES`].
     Shares {
         of: usize,
     },
@@ -146,8 +146,8 @@ fn any_act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Beside a model that knows for each rank and client what waits: every entry comes out once,
-    /// in its client's order, and without shares in strict order of ranks; whenever shares change.
+    /// Compares the queue with a model that knows what waits for each rank and client: every entry comes out
+    /// once, in its client's order, and without shares in strict order of ranks, also when shares change.
     #[test]
     fn every_push_is_matched(
         first in 0..SHARES.len(),
@@ -211,7 +211,7 @@ proptest! {
         prop_assert_eq!(waiting, 0);
     }
 
-    /// Of clients that always have work, none gets two turns before another gets one.
+    /// No client that always has work gets two turns before another such client gets one.
     #[test]
     fn clients_take_turns(backlogs in prop::collection::vec(1usize..30, 2..12), seed: u64) {
         let clients = clients(backlogs.len());
@@ -237,7 +237,7 @@ proptest! {
     }
 }
 
-/// Marsaglia's xorshift: enough for tests, and the same every time.
+/// Marsaglia's xorshift, which gives the same numbers every time.
 struct Random(u64);
 
 impl Random {
@@ -249,24 +249,24 @@ impl Random {
     }
 }
 
-/// A rank in the simulation.
+/// The load of a rank in the simulation.
 #[derive(Clone, Debug)]
 struct Load {
     share: f64,
-    /// The shortest and the longest service, in nanoseconds.
+    /// The shortest and the longest service time, in nanoseconds.
     service_ns: (u64, u64),
-    /// Entries it keeps waiting; the next one comes as soon as one is taken.
+    /// The number of entries that the rank keeps waiting; when one is taken the next one arrives.
     backlog: usize,
-    /// How long after one is taken the next one comes; 0 keeps the backlog constant.
+    /// The time after which the next one arrives; 0 keeps the backlog constant.
     pause_ns: u64,
 }
 
-/// What the simulation saw of a rank.
+/// The results of the simulation for a rank.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     worked_ns: u64,
     served: u64,
-    /// The worst of wait by bound.
+    /// The largest ratio of a wait to its bound.
     worst: f64,
     longest_wait_ns: u64,
 }
@@ -276,8 +276,8 @@ fn simulate(loads: &[Load], workers: usize, end_ns: u64, seed: u64) -> Vec<Seen>
     simulate_reserved(loads, &vec![u8::MAX; workers], end_ns, seed)
 }
 
-/// As [`simulate`], with a worker for each of `levels`: the last rank it takes anything of. The bound
-/// is that of clients that take all.
+/// Like [`simulate`], with a worker for each of `levels`, which is the last rank that the worker serves. The
+/// bound is computed from the workers that serve all ranks.
 fn simulate_reserved(loads: &[Load], levels: &[u8], end_ns: u64, seed: u64) -> Vec<Seen> {
     let workers = levels.iter().filter(|level| **level == u8::MAX).count();
     let shares: Vec<_> = loads.iter().map(|load| load.share).collect();
@@ -289,7 +289,7 @@ fn simulate_reserved(loads: &[Load], levels: &[u8], end_ns: u64, seed: u64) -> V
     let mut random = Random(seed | 1);
     let mut queue = Ranked::new(&shares, 10_000, SEED).unwrap();
     let mut seen = vec![Seen::default(); loads.len()];
-    // Entries carry when they came and their place in the rank.
+    // entries carry their time of arrival and their place in the rank
     let mut arrivals: Vec<(u64, usize)> = Vec::new();
     for (rank, load) in loads.iter().enumerate() {
         let first_ns = if load.pause_ns > 0 { random.below(load.pause_ns) } else { 0 };
@@ -317,7 +317,7 @@ fn simulate_reserved(loads: &[Load], levels: &[u8], end_ns: u64, seed: u64) -> V
             let place = queue.waiting().nth(rank).unwrap() + 1;
             queue.push(rank as u8, 1, 1, (now_ns, place)).unwrap();
         }
-        // those in reserve first: the others may be wanted for what these may not take
+        // reserved workers first: the others may be needed for ranks that these do not serve
         for (slot, level) in running.iter_mut().zip(levels).rev() {
             if slot.is_some() {
                 continue;
@@ -343,7 +343,7 @@ fn simulate_reserved(loads: &[Load], levels: &[u8], end_ns: u64, seed: u64) -> V
         let next = ends.chain(arrivals.iter().map(|(at_ns, _)| *at_ns)).min();
         now_ns = next.unwrap_or(end_ns);
     }
-    // Whoever waits still has waited too.
+    // entries that still wait count with their wait so far
     while let Some(((came_ns, place), turn)) = queue.pop() {
         let rank = usize::from(turn.rank());
         seen[rank].waited(now_ns - came_ns, bound_ns(place, loads[rank].share));
@@ -374,7 +374,7 @@ fn every_rank_gets_its_floor_and_the_first_the_rest() {
     let cases: [[(u64, u64); 4]; 3] = [
         [(MS, MS); 4],
         [(MS, MS), (5 * MS, 5 * MS), (20 * MS, 20 * MS), (20 * MS, 20 * MS)],
-        // One service in a hundred, on average, is long.
+        // one service in a hundred, on average, is long
         [(MS / 2, 2 * MS), (MS / 10, 10 * MS), (MS, 40 * MS), (MS / 100, 20 * MS)],
     ];
     for (case, service_ns) in cases.into_iter().enumerate() {
@@ -391,8 +391,8 @@ fn every_rank_gets_its_floor_and_the_first_the_rest() {
     }
 }
 
-/// Worker time by rank over so many services, each rank with work all the time. `running` are the
-/// services under way: they go on when shares change.
+/// Worker time by rank over `services` services, each rank having work all the time. `running` are the
+/// services under way, which continue when shares change.
 fn floods(
     queue: &mut Ranked<()>,
     running: &mut VecDeque<(Turn, u64)>,
@@ -436,13 +436,13 @@ fn floors_follow_shares_that_change_while_work_waits() {
         queue.set_shares(&shares).unwrap();
         let got = floods(&mut queue, &mut running, &mut random, 4_000);
         for (share, got) in shares.iter().zip(&got).skip(1) {
-            // one service more or less, and what was on its way
+            // one service more or less, and what was under way
             assert!((got - share).abs() < 0.005, "{got:?} for {shares:?}");
         }
     }
 }
 
-/// A rank that was far from being due is not held to what its share was before.
+/// A rank whose share grows gets the larger share at once, even if it was far from due.
 #[test]
 fn a_rank_that_gets_more_gets_it_at_once() {
     let mut queue = Ranked::new(&[0.0, 0.0001], 100, SEED).unwrap();
@@ -465,7 +465,7 @@ fn without_a_share_a_rank_starves() {
 fn what_others_leave_is_not_held_against_a_rank() {
     let shares = [0.0, 0.2];
     let mut queue = Ranked::new(&shares, 10_000, SEED).unwrap();
-    // For a long time only the second rank has work, and gets everything.
+    // for a long time only the second rank has work, and gets everything
     for _ in 0..1_000 {
         queue.push(1, 1, 1, ()).unwrap();
         let turn = queue.pop().unwrap().1;
@@ -495,7 +495,7 @@ fn entries_that_give_up_do_not_cost_their_rank_its_floor() {
         let turn = queue.pop().unwrap().1;
         queue.ran(turn, MS);
         served += usize::from(turn.rank() == 1);
-        // No request of the second rank waits for longer than one service.
+        // no request of the second rank waits for longer than one service
         queue.remove(key);
         key = queue.push(1, 1, 1, ()).unwrap();
     }
@@ -508,7 +508,7 @@ fn one_entry_at_a_time_is_enough_for_a_share() {
     let (mut served, mut back_in) = (0, 0);
     for _ in 0..1_000 {
         queue.push(0, 1, 1, ()).unwrap();
-        // the next of the second rank comes four services after the last was taken
+        // the next entry of the second rank comes four services after the last was taken
         back_in -= 1;
         if back_in == 0 || served == 0 && queue.waiting().nth(1) == Some(0) {
             queue.push(1, 1, 1, ()).unwrap();
@@ -528,12 +528,12 @@ fn the_bound_is_not_idle_talk() {
     let loads = [flood(0.0, (20 * MS, 20 * MS)), flood(0.05, (20 * MS, 20 * MS))];
     let seen = simulate(&loads, 1, 100_000 * MS, 1);
     assert!((0.5..=1.0).contains(&seen[1].worst), "{:?}", seen[1]);
-    // Three wait at once, so the third is handed out within 3·20/0.05 + 2·20 ms.
+    // three wait at once, so the third is taken within 3·20/0.05 + 2·20 ms
     assert!(seen[1].longest_wait_ns <= 1_240 * MS, "{:?}", seen[1]);
 }
 
-/// Longest waits in milliseconds, of a first class that wants everything, of one with 20 % and of one
-/// with 5 %, with so many of the last waiting at once; work takes 20 ms at most.
+/// The longest waits in milliseconds of a class with 20 % and one with 5 %, under a first class that wants
+/// everything, with `backlog` entries of the last waiting at once. A service takes at most 20 ms.
 fn longest_waits_ms(levels: &[u8], backlog: usize) -> [f64; 2] {
     let long = (20 * MS, 20 * MS);
     let loads = [
@@ -548,13 +548,13 @@ fn longest_waits_ms(levels: &[u8], backlog: usize) -> [f64; 2] {
 #[test]
 fn the_waits_the_manual_states_are_not_exceeded() {
     const ALL: u8 = u8::MAX;
-    // two workers; two, and one in reserve for each rank but the last
+    // two workers; two workers and one reserved for each rank but the last
     for levels in [&[ALL, ALL][..], &[ALL, ALL, 0, 1][..]] {
         for (backlog, bound_ms) in [(1, 260.0), (2, 460.0), (10, 2_060.0)] {
             let [standard, bulk] = longest_waits_ms(levels, backlog);
             assert!(standard <= 110.0, "{levels:?}: {standard} ms");
             assert!(bulk <= bound_ms, "{levels:?}, {backlog} wait: {bulk} ms");
-            // and they are no idle talk
+            // and the bounds are not far too large
             assert!(bulk >= 0.3 * bound_ms, "{levels:?}, {backlog} wait: {bulk} ms");
         }
     }
@@ -572,7 +572,7 @@ proptest! {
     // A simulation takes long to shrink.
     #![proptest_config(ProptestConfig { max_shrink_iters: 100, ..ProptestConfig::default() })]
 
-    /// Whatever the ranks ask for, each waits no longer than the bound.
+    /// Whatever load the ranks have, each waits no longer than the bound.
     #[test]
     fn no_wait_exceeds_the_bound(
         first in any_rank(),
@@ -586,7 +586,7 @@ proptest! {
         for (rank, seen) in seen.iter().enumerate().skip(1) {
             prop_assert!(seen.worst <= 1.0, "rank {} of {:?}: {:?}", rank, loads, seen);
         }
-        // a reserve for each rank but the last changes nothing about that
+        // reserved workers for each rank but the last do not change that
         let reserve = (0..loads.len() as u8 - 1).chain(std::iter::repeat_n(u8::MAX, workers));
         let seen = simulate_reserved(&loads, &reserve.collect::<Vec<_>>(), 3_000 * MS, seed);
         for (rank, seen) in seen.iter().enumerate().skip(1) {
@@ -614,7 +614,7 @@ fn the_entry_that_waits_longest_is_not_passed_for_ever() {
     queue.push_number(0, 2_000, 'b').unwrap();
     let mut order = String::new();
     for _ in 0..16 {
-        // there is always an entry with less
+        // there is always an entry with a lower number
         queue.push_number(0, 1, '.').unwrap();
         order.push(queue.pop().unwrap().0);
     }
@@ -634,21 +634,21 @@ fn what_was_removed_by_number_does_not_come_and_does_not_pile_up() {
         assert_eq!(queue.remove(key), Some(number));
     }
     assert!(format!("{:?}", queue.lanes[0]).matches("Key").count() <= 100);
-    // a place that is used again is another entry's
+    // a place that is used again belongs to another entry
     queue.push_number(0, 3, 3).unwrap();
     queue.push_number(0, 2, 2).unwrap();
     assert_eq!(popped(&mut queue), [2, 3]);
 }
 
 proptest! {
-    /// An entry before which `j − 1` of its rank came is among the next `FAIR_EVERY · j` that are taken.
+    /// An entry that has `j − 1` earlier ones of its rank before it is among the next `FAIR_EVERY · j` taken.
     #[test]
     fn every_entry_by_number_is_taken_in_time(
         steps in prop::collection::vec((any::<bool>(), 0u64..50), 1..400),
     ) {
         let mut queue = Ranked::by_number(&[0.0], 1_000).unwrap();
         let mut taken = 0u32;
-        // by when each has to be taken
+        // for each entry, the number of pops by which it must be taken
         let mut waiting = BTreeMap::new();
         for (item, (pushes, number)) in steps.into_iter().enumerate() {
             if pushes {

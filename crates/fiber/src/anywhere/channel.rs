@@ -7,12 +7,12 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Why nothing was received, or sent.
+/// Why no value was received or sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelError {
     /// The other side is gone.
     Closed,
-    /// Nothing has come in time, or there was no room.
+    /// No value came in time, or there was no room.
     TimedOut,
     /// The wait was interrupted.
     Interrupted,
@@ -52,12 +52,12 @@ struct ChannelContent<T> {
     most: usize,
     senders: usize,
     receivers: usize,
-    /// Those that wait for a value, and for room.
+    /// The fibers and threads that wait for a value, and those that wait for room.
     wanting: WaitingEnds,
     giving: WaitingEnds,
 }
 
-/// Those that wait at one end, each with a number.
+/// The fibers and threads that wait at one end of the channel, each with a number.
 #[derive(Default)]
 struct WaitingEnds {
     last: u64,
@@ -65,19 +65,20 @@ struct WaitingEnds {
 }
 
 impl WaitingEnds {
-    /// The running fiber or this thread waits from now on, under this number.
+    /// Adds the running fiber or this thread to those that wait; returns its number.
     fn enter(&mut self) -> u64 {
         self.last += 1;
         self.all.push((self.last, unparker()));
         self.last
     }
 
-    /// It waits no longer.
+    /// Removes the waiter with this number.
     fn leave(&mut self, number: u64) {
         self.all.retain(|(one, _)| *one != number);
     }
 
-    /// All look again: which of them goes on is not known here.
+    /// Wakes all waiters, which check the channel again: it is not known here which of them can
+    /// continue.
     fn wake(&mut self) {
         self.all.drain(..).for_each(|(_, one)| one.unpark());
     }
@@ -85,13 +86,13 @@ impl WaitingEnds {
 
 type SharedChannel<T> = Arc<Mutex<ChannelContent<T>>>;
 
-/// Puts values in. Clones are further senders.
+/// The sending end. Clones are further senders.
 pub struct ChannelSender<T>(SharedChannel<T>);
 
-/// Takes values out, each by one receiver. Clones are further receivers.
+/// The receiving end. Each value goes to one receiver. Clones are further receivers.
 pub struct ChannelReceiver<T>(SharedChannel<T>);
 
-/// A channel in which at most `most` values wait, at least one.
+/// A channel that holds at most `most` values, at least one.
 pub fn channel<T>(most: usize) -> (ChannelSender<T>, ChannelReceiver<T>) {
     let state = ChannelContent {
         values: VecDeque::new(),
@@ -136,7 +137,7 @@ impl<T> ChannelSender<T> {
     /// Sends `value` if there is room now.
     ///
     /// # Errors
-    /// `TimedOut` without room; or all receivers are gone.
+    /// `TimedOut` if there is no room; `Closed` if all receivers are gone.
     pub fn try_send(&self, value: T) -> Result<(), ChannelError> {
         let mut state = lock(&self.0);
         if state.receivers == 0 {
@@ -155,7 +156,7 @@ impl<T> ChannelReceiver<T> {
     /// Waits for the next value.
     ///
     /// # Errors
-    /// All senders are gone and nothing is left, or the wait was interrupted.
+    /// All senders are gone and no value is left, or the wait was interrupted.
     pub fn recv(&self) -> Result<T, ChannelError> {
         self.receive_until(None)
     }
@@ -163,7 +164,7 @@ impl<T> ChannelReceiver<T> {
     /// Waits for the next value, for this long at most.
     ///
     /// # Errors
-    /// As [`recv`](ChannelReceiver::recv), and `TimedOut`.
+    /// The same as of [`recv`](ChannelReceiver::recv), and `TimedOut`.
     pub fn recv_timeout(&self, time: Duration) -> Result<T, ChannelError> {
         self.receive_until(Instant::now().checked_add(time))
     }
@@ -171,7 +172,7 @@ impl<T> ChannelReceiver<T> {
     /// The next value, if there is one now.
     ///
     /// # Errors
-    /// `TimedOut` if there is none yet; all senders are gone.
+    /// `TimedOut` if there is none yet; `Closed` if all senders are gone.
     pub fn try_recv(&self) -> Result<T, ChannelError> {
         self.receive_until(Some(Instant::now()))
     }
@@ -228,7 +229,7 @@ impl<T> Drop for ChannelReceiver<T> {
         state.receivers -= 1;
         if state.receivers == 0 {
             state.giving.wake();
-            // whatever they hold may need this lock
+            // the values may need this lock when they are dropped
             let values = std::mem::take(&mut state.values);
             drop(state);
             drop(values);

@@ -1,4 +1,4 @@
-//! One fiber: its state, its waits, and which one is running.
+//! One fiber: its state, its waits, and the pointer to the running fiber.
 
 use super::SchedulerCore;
 use crate::stack::FiberStack;
@@ -8,12 +8,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::time::Instant;
 
-/// What a fiber is doing (emu §2, figure 3).
+/// The state of a fiber (emu §2, figure 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FiberState {
-    /// Created and not yet resumed, or waiting for something.
+    /// Created and not yet resumed, or waiting.
     Suspended,
-    /// Ready to run: in the list, first in, first out.
+    /// Ready to run, in a list that is first in, first out.
     Yielded,
     /// Running.
     Executing,
@@ -21,7 +21,7 @@ pub enum FiberState {
     Terminated,
 }
 
-/// A fiber of one scheduler. No fiber after it has the same.
+/// The number of a fiber. No later fiber of the scheduler has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FiberId(pub(crate) u64);
 
@@ -31,29 +31,30 @@ impl FiberId {
     }
 }
 
-/// One wait of one fiber. What ends a wait that is over already does nothing.
+/// One wait of one fiber. Ending a wait that is over already does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WaitId {
     pub(crate) fiber: u64,
     pub(crate) number: u64,
 }
 
-/// A fiber, or a place for one.
+/// A fiber, or a slot for one.
 pub(crate) struct FiberSlot {
     pub(crate) slot: u32,
     pub(crate) generation: Cell<u32>,
     pub(crate) state: Cell<FiberState>,
-    /// The wait is one that `unpark` ends.
+    /// Whether the present wait is a park, which `unpark` ends.
     pub(crate) parked: Cell<bool>,
-    /// It was unparked before it parked.
+    /// Whether the fiber was unparked before it parked.
     pub(crate) permit: Cell<bool>,
-    /// Its waits end at once from now on.
+    /// Whether its waits end at once from now on.
     pub(crate) interrupted: Cell<bool>,
     pub(crate) waits: Cell<u64>,
-    /// What the line of an overflow calls it: a text that the fiber's own code holds; null for none.
+    /// The fiber's name for the message about an overflow: a text that the fiber's own code holds; null for
+    /// none.
     pub(crate) name: Cell<(*const u8, usize)>,
     pub(crate) yielder: Cell<*const Yielder<(), ()>>,
-    /// Lowest address of its stack, that of the guard, and its size without the guard.
+    /// The lowest address of its stack, where the guard is, and its size without the guard.
     pub(crate) stack: Cell<(usize, usize)>,
     pub(crate) coroutine: RefCell<Option<Coroutine<(), (), (), FiberStack>>>,
     deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
@@ -81,25 +82,24 @@ impl FiberSlot {
         FiberId::new(self.slot, self.generation.get())
     }
 
-    /// Begins a wait; [`suspend`](FiberSlot::suspend) performs it.
+    /// Begins a wait; [`suspend`](FiberSlot::suspend) carries it out.
     pub(crate) fn begin_wait(&self) -> WaitId {
         self.waits.set(self.waits.get() + 1);
         WaitId { fiber: self.id().0, number: self.waits.get() }
     }
 
-    /// Lets others run until the wait that has begun is ended. Only the running fiber calls
-    /// this.
+    /// Lets others run until the begun wait is ended. Only the running fiber calls this.
     pub(crate) fn suspend(&self) {
         self.switch(FiberState::Suspended);
     }
 
-    /// Goes to the end of the list.
+    /// Moves the running fiber to the end of the ready list.
     #[inline]
     pub(crate) fn give_way(&self) {
         self.switch(FiberState::Yielded);
     }
 
-    /// Waits until it is unparked, or until this time.
+    /// Waits until the fiber is unparked, or until this time.
     pub(crate) fn park(&self, core: &SchedulerCore, until: Option<Instant>) {
         if !self.permit.replace(false) {
             let ticket = self.begin_wait();
@@ -115,7 +115,7 @@ impl FiberSlot {
 
     #[inline]
     fn switch(&self, state: FiberState) {
-        // The fiber that ran next would find the thread panicking: a fiber that unwinds does not wait.
+        // a fiber that unwinds does not wait, because the next fiber would find the thread panicking
         let is_wait = state == FiberState::Suspended;
         if std::thread::panicking() || (is_wait && self.interrupted.get()) {
             return;
@@ -130,7 +130,7 @@ impl FiberSlot {
         self.deferred.borrow_mut().push(work);
     }
 
-    /// What was deferred last runs first, whatever becomes of the others.
+    /// Runs the deferred work, the last first; a panic in one does not keep the others from running.
     pub(crate) fn run_deferred(&self) {
         loop {
             let last = self.deferred.borrow_mut().pop();
@@ -152,7 +152,7 @@ thread_local! {
         const { Cell::new(CurrentFiber { core: ptr::null(), entry: ptr::null() }) };
 }
 
-/// A fiber has control until this is dropped, however that comes about.
+/// A guard while a fiber has control; it restores the state before when it is dropped, also by a panic.
 pub(crate) struct FiberControl {
     before: CurrentFiber,
 }
@@ -183,12 +183,13 @@ pub(crate) fn with_running<R>(f: impl FnOnce(&SchedulerCore, &FiberSlot) -> R) -
     Some(unsafe { f(&*running.core, &*running.entry) })
 }
 
-/// What the running fiber is called. May be called in a signal handler.
+/// The name of the running fiber. May be called in a signal handler.
 pub(crate) fn running_name() -> Option<(*const u8, usize)> {
     with_running(|_, entry| entry.name.get()).filter(|(text, _)| !text.is_null())
 }
 
-/// Lowest address of the running fiber's stack, and its size without the guard there. May be called in a signal handler.
+/// The lowest address of the running fiber's stack, where the guard is, and its size without the guard. May
+/// be called in a signal handler.
 pub(crate) fn running_stack() -> Option<(usize, usize)> {
     with_running(|_, entry| entry.stack.get())
 }

@@ -1,4 +1,4 @@
-//! The scheduler of this thread, for code that is in no fiber.
+//! The scheduler of this thread, for code outside of fibers.
 
 use super::SchedulerCore;
 use super::entry::with_running;
@@ -8,21 +8,21 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 thread_local! {
-    /// The scheduler on which code of this thread begins fibers.
+    /// The scheduler on which code of this thread outside of fibers begins fibers.
     static HOST: RefCell<Weak<SchedulerCore>> = const { RefCell::new(Weak::new()) };
 }
 
-/// The scheduler on which code of this thread begins fibers.
+/// The scheduler on which code of this thread outside of fibers begins fibers.
 pub(super) fn host() -> Option<Rc<SchedulerCore>> {
     HOST.with_borrow(Weak::upgrade)
 }
 
-/// From now on it is this one.
+/// Makes this scheduler the host.
 pub(super) fn set_host(core: Weak<SchedulerCore>) {
     HOST.set(core);
 }
 
-/// This one is it no longer, if it was.
+/// Removes this scheduler as the host, if it is the host.
 pub(super) fn leave_host(core: &Weak<SchedulerCore>) {
     HOST.with_borrow_mut(|host| {
         if host.ptr_eq(core) {
@@ -31,8 +31,8 @@ pub(super) fn leave_host(core: &Weak<SchedulerCore>) {
     });
 }
 
-/// Calls `act` with the scheduler of this thread that `remote` is of: the one whose fiber runs, or the host. Says
-/// whether there is one.
+/// Calls `act` with this thread's scheduler, if `remote` belongs to it: the scheduler whose fiber runs, or
+/// the host. Returns whether it did.
 pub(super) fn on_this_thread(remote: &Arc<Remote>, act: impl FnOnce(&SchedulerCore)) -> bool {
     let mut act = Some(act);
     let mut try_on = |core: &SchedulerCore| {

@@ -1,4 +1,4 @@
-//! Fibers that are begun by code of a scheduler's thread that is none, such as the turn of a loop.
+//! Fibers begun by code of a scheduler's thread outside of fibers, such as the turn of a loop.
 
 use super::SchedulerCore;
 use super::entry::with_running;
@@ -10,12 +10,12 @@ use std::ptr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-/// Code of this thread may [begin] fibers until this is dropped.
+/// A guard that lets code of this thread [begin] fibers until it is dropped.
 pub struct Hosting {
     core: Weak<SchedulerCore>,
 }
 
-/// Has code of this thread begin fibers on `core`.
+/// Lets code of this thread begin fibers on `core`.
 pub(crate) fn host(core: &Rc<SchedulerCore>) -> Hosting {
     let core = Rc::downgrade(core);
     here::set_host(core.clone());
@@ -33,14 +33,14 @@ pub fn is_hosted() -> bool {
     here::host().is_some()
 }
 
-/// A new fiber on the scheduler that [hosts](crate::Scheduler::host) those of this thread. It runs when that resumes
-/// what is ready. If it overflows its stack, the line that says so calls it `name`.
+/// Makes a fiber on the scheduler that [hosts](crate::Scheduler::host) those of this thread. It runs when
+/// that scheduler resumes its ready fibers. If it overflows its stack, the message has `name`.
 ///
 /// # Errors
-/// `NotFound` if there is no such scheduler; lack of memory for a stack, or of descriptors for what it will wait for.
+/// `NotFound` if there is no such scheduler; lack of memory for a stack, or of descriptors for its waits.
 pub fn begin<T: 'static>(name: &Arc<str>, f: impl FnOnce() -> T + 'static) -> io::Result<Fiber<T>> {
     let core = here::host().ok_or(io::ErrorKind::NotFound)?;
-    // what it will wait for must find the scheduler's bell
+    // the fiber's waits need the scheduler's bell
     core.epoll()?;
     let hosted = HostedFiber::new(&core.hosted, name);
     core.spawn(
@@ -52,7 +52,7 @@ pub fn begin<T: 'static>(name: &Arc<str>, f: impl FnOnce() -> T + 'static) -> io
     )
 }
 
-/// A fiber that counts until it has ended, however that comes about, and its name.
+/// A counted fiber, with its name. The count ends with the fiber, also by a panic.
 struct HostedFiber {
     count: Rc<Cell<usize>>,
     name: Arc<str>,
@@ -64,7 +64,7 @@ impl HostedFiber {
         HostedFiber { count: Rc::clone(count), name: Arc::clone(name) }
     }
 
-    /// The running fiber has this name until this is dropped.
+    /// Sets the running fiber's name until this is dropped.
     fn give_name(&self) {
         with_running(|_, entry| entry.name.set((self.name.as_ptr(), self.name.len())));
     }

@@ -1,4 +1,4 @@
-//! How the waits of a fiber or a thread are ended before what they wait for has come.
+//! Interrupts: the waits of a fiber or a thread end before their event has come.
 
 use super::entry::with_running;
 use rustix::event::{EventfdFlags, eventfd};
@@ -9,33 +9,34 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
-/// Ends the waits of a thread, from any other.
+/// A handle that ends the waits of a thread, from any other thread.
 #[derive(Clone, Debug)]
 pub struct ThreadInterrupt(Arc<InterruptState>);
 
 #[derive(Debug)]
 struct InterruptState {
     is_given: AtomicBool,
-    /// The thread that works under it.
+    /// The thread that works under the interrupt.
     thread: OnceLock<Thread>,
-    /// Made when the thread first waits for a descriptor.
+    /// The eventfd that wakes the thread, made when it first waits for a descriptor.
     bell: OnceLock<OwnedFd>,
 }
 
 thread_local! {
-    /// What this thread works under.
+    /// The interrupt under which this thread works.
     static CURRENT: RefCell<Option<ThreadInterrupt>> = const { RefCell::new(None) };
 }
 
 impl ThreadInterrupt {
-    /// One that no thread works under yet.
+    /// An interrupt under which no thread works yet.
     #[allow(clippy::new_without_default, reason = "each is another")]
     pub fn new() -> ThreadInterrupt {
         let (is_given, thread, bell) = (AtomicBool::new(false), OnceLock::new(), OnceLock::new());
         ThreadInterrupt(Arc::new(InterruptState { is_given, thread, bell }))
     }
 
-    /// Does `work` on this thread. Its waits end once this is [given](ThreadInterrupt::give). For one piece of work.
+    /// Calls `work` on this thread. Its waits end once the interrupt is [given](ThreadInterrupt::give). Each
+    /// interrupt is for one piece of work.
     pub fn under<R>(&self, work: impl FnOnce() -> R) -> R {
         struct Restored(Option<ThreadInterrupt>);
         impl Drop for Restored {
@@ -48,14 +49,14 @@ impl ThreadInterrupt {
         work()
     }
 
-    /// Ends the wait of the work, and those that it begins from now on.
+    /// Ends the present wait of the work, and makes later ones return at once.
     pub fn give(&self) {
         self.0.is_given.store(true, Ordering::SeqCst);
         if let Some(thread) = self.0.thread.get() {
             thread.unpark();
         }
         if let Some(bell) = self.0.bell.get() {
-            // the only failure is a counter that is full, and then the bell rings already
+            // the write can only fail because the counter is full, and then the bell rings already
             let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
         }
     }
@@ -73,7 +74,7 @@ impl ThreadInterrupt {
     }
 }
 
-/// Whether the running fiber, or this thread, should not wait any more.
+/// Whether the running fiber, or this thread, should no longer wait.
 pub fn is_interrupted() -> bool {
     let by_fiber = with_running(|_, entry| entry.interrupted.get());
     by_fiber.unwrap_or_else(|| {
@@ -81,7 +82,7 @@ pub fn is_interrupted() -> bool {
     })
 }
 
-/// What this thread works under.
+/// The interrupt under which this thread works.
 pub(crate) fn of_this_thread() -> Option<ThreadInterrupt> {
     CURRENT.with_borrow(Clone::clone)
 }

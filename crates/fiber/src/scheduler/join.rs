@@ -1,4 +1,4 @@
-//! Handles: a fiber's result, and waking it.
+//! Handles of fibers: to get a fiber's result, and to wake it.
 
 use super::entry::{FiberId, FiberState, WaitId, with_running};
 use super::here;
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
-/// Why a fiber has no result.
+/// Why there is no result.
 pub enum JoinError {
-    /// It panicked; this is what with.
+    /// The fiber panicked, with this payload.
     Panicked(Box<dyn Any + Send>),
-    /// It was ended before it had come to its result, or could not be started.
+    /// The fiber was ended before it had a result, or could not be started.
     Dropped,
-    /// Not the fiber that is waited for, but the one that waits was interrupted.
+    /// The waiting fiber was interrupted, not the one it waits for.
     Interrupted,
 }
 
@@ -49,7 +49,7 @@ enum Waiter {
         ticket: WaitId,
         remote: Arc<Remote>,
     },
-    /// A thread, which is parked.
+    /// A parked thread.
     Thread(Thread),
 }
 
@@ -59,14 +59,14 @@ enum JoinOutcome<T> {
     Taken,
 }
 
-/// The place where a result is left and fetched.
+/// The place for a result, shared between the fiber and its handle.
 pub(crate) struct Packet<T> {
-    /// The fiber; until it is created, one of the two below.
+    /// The number of the fiber; until it is created, one of the two constants below.
     id: AtomicU64,
     outcome: Mutex<JoinOutcome<T>>,
 }
 
-/// Not yet created, and not yet unparked or unparked already.
+/// The fiber is not created yet; the second constant says that it has been unparked already.
 const UNKNOWN: u64 = u64::MAX;
 const UNKNOWN_UNPARKED: u64 = u64::MAX - 1;
 
@@ -82,7 +82,7 @@ impl<T> Packet<T> {
         Promise { packet: Arc::clone(packet) }
     }
 
-    /// Says which fiber it is. Returns whether it has been unparked already.
+    /// Sets the fiber's number. Returns whether the fiber has been unparked already.
     pub(crate) fn set_id(&self, id: FiberId) -> bool {
         self.id.swap(id.0, Ordering::AcqRel) == UNKNOWN_UNPARKED
     }
@@ -91,7 +91,7 @@ impl<T> Packet<T> {
         FiberId(self.id.load(Ordering::Acquire))
     }
 
-    /// Which fiber is to be unparked; `None` if that will happen when the fiber is created.
+    /// The fiber to unpark; `None` if that will happen when the fiber is created.
     fn id_to_unpark(&self) -> Option<FiberId> {
         match self.id.compare_exchange(
             UNKNOWN,
@@ -145,7 +145,7 @@ impl<T> Packet<T> {
     }
 }
 
-/// The side that leaves the result.
+/// The fiber's side, which stores the result.
 pub(crate) struct Promise<T> {
     packet: Arc<Packet<T>>,
 }
@@ -181,17 +181,17 @@ impl<T> Promise<T> {
 
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
-        // does nothing if it was kept
+        // has no effect if a result was stored
         self.end(Err(JoinError::Dropped));
     }
 }
 
-/// Whether the running fiber is being ended with its scheduler.
+/// Whether the running fiber is being unwound with its scheduler.
 fn is_unwound_by_force() -> bool {
     with_running(|core, _| core.is_ending()).unwrap_or(false)
 }
 
-/// A fiber whose end can be waited for. Dropping the handle lets it run on by itself.
+/// A fiber that can be joined. If the handle is dropped, the fiber continues by itself.
 pub struct Fiber<T> {
     packet: Arc<Packet<T>>,
     remote: Arc<Remote>,
@@ -202,22 +202,21 @@ impl<T> Fiber<T> {
         Fiber { packet, remote }
     }
 
-    /// Waits for its end and takes its result. A fiber that calls this lets others run meanwhile;
-    /// outside of fibers the thread sleeps, which must not be the one that runs it.
+    /// Waits for the fiber's end and takes its result. A fiber that calls this lets others run meanwhile.
+    /// Outside of fibers the thread sleeps, which must not be the thread that runs the fiber.
     ///
     /// # Errors
-    /// Why there is no result.
+    /// The reason why there is no result.
     pub fn join(self) -> Result<T, JoinError> {
         self.packet.wait()
     }
 
-    /// Whether it has ended.
+    /// Whether the fiber has ended.
     pub fn is_finished(&self) -> bool {
         self.packet.has_ended()
     }
 
-    /// What it is doing; `None` if that is another thread's to know. Asked by a fiber of the same
-    /// scheduler.
+    /// The fiber's state; `None` if the fiber belongs to another scheduler than the calling one.
     pub fn state(&self) -> Option<FiberState> {
         with_running(|core, _| {
             let here = Arc::ptr_eq(&core.remote, &self.remote);
@@ -226,8 +225,8 @@ impl<T> Fiber<T> {
         .flatten()
     }
 
-    /// Ends its [`park`](crate::park), or its next one at once; resumes it if it was created
-    /// suspended. Any thread may call this.
+    /// Ends the fiber's [`park`](crate::park), or makes the next one return at once; resumes it if it was
+    /// created suspended. Any thread may call this.
     pub fn unpark(&self) {
         if let Some(id) = self.packet.id_to_unpark() {
             unpark(id, &self.remote);
@@ -236,8 +235,8 @@ impl<T> Fiber<T> {
 }
 
 impl<T> Fiber<T> {
-    /// Ends the wait it is in, and those that it begins from now on: it does not wait any more. What it waits for
-    /// by [`anywhere`](crate::anywhere) says so with an error. Any thread may call this.
+    /// Ends the fiber's present wait, and makes later ones return at once. The waits of
+    /// [`anywhere`](crate::anywhere) then return an error. Any thread may call this.
     pub fn interrupt(&self) {
         let id = self.packet.id();
         if !here::on_this_thread(&self.remote, |core| core.interrupt(id)) {
@@ -246,7 +245,7 @@ impl<T> Fiber<T> {
     }
 }
 
-/// Wakes one fiber, from any thread.
+/// A handle that wakes one fiber, from any thread.
 #[derive(Clone)]
 pub struct Unparker {
     id: FiberId,
@@ -258,8 +257,8 @@ impl Unparker {
         Unparker { id, remote }
     }
 
-    /// Ends the fiber's [`park`](crate::park), or its next one at once. If it has ended, nothing
-    /// happens.
+    /// Ends the fiber's [`park`](crate::park), or makes the next one return at once. If the fiber has ended,
+    /// nothing happens.
     pub fn unpark(&self) {
         unpark(self.id, &self.remote);
     }

@@ -1,5 +1,6 @@
-//! A fiber that overflows its stack runs into the guard page. This module turns the SIGSEGV that
-//! follows into one clear line and an abort; every other SIGSEGV goes where it would have gone.
+//! Detection of overflows. A fiber that overflows its stack runs into the guard page. This module
+//! turns the SIGSEGV into a clear message and an abort; every other SIGSEGV goes where it would
+//! have gone.
 
 use super::entry;
 use crate::stack::page_bytes;
@@ -8,13 +9,13 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// What handled SIGSEGV before.
+/// The earlier handler of SIGSEGV.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 const ALTERNATE_BYTES: usize = 64 * 1024;
 
 thread_local! {
-    /// The memory signals are handled on, if this thread had none.
+    /// The signal stack of this thread, if it had none before.
     static ALTERNATE: RefCell<Option<Alternate>> = const { RefCell::new(None) };
 }
 
@@ -31,7 +32,7 @@ impl Drop for Alternate {
     }
 }
 
-/// Prepares the process, once, and this thread.
+/// Prepares the process (once) and this thread.
 pub(crate) fn watch() {
     give_alternate_stack();
     BEFORE.get_or_init(|| {
@@ -50,8 +51,8 @@ pub(crate) fn watch() {
     });
 }
 
-/// The handler cannot run on the stack that is used up. Rust gives its threads another one; a thread
-/// from elsewhere may have none.
+/// Gives the thread an alternate signal stack, because the handler cannot run on a used-up stack.
+/// Rust gives its own threads one; a thread started otherwise may have none.
 fn give_alternate_stack() {
     // SAFETY: `current` is plain data that the kernel fills in.
     let has_one = unsafe {
@@ -72,7 +73,7 @@ fn give_alternate_stack() {
     }
 }
 
-/// Runs in a signal handler: reads thread-locals that need no initialisation, writes, and aborts.
+/// Handles a SIGSEGV: reads thread-locals that need no initialisation, writes, and aborts.
 extern "C" fn on_fault(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
@@ -102,7 +103,7 @@ extern "C" fn on_fault(
     pass_on(signal, info, context);
 }
 
-/// Lets the handler from before decide, or the default action happen at the next fault.
+/// Calls the earlier handler, or restores the default action for the next fault.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(before) = BEFORE.get() else { return };
     match before.sa_sigaction {
@@ -125,7 +126,7 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
     }
 }
 
-/// A line put together without memory from the allocator.
+/// A line of text that is built without the allocator.
 struct MessageLine {
     text: [u8; 240],
     len: usize,

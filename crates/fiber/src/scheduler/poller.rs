@@ -1,4 +1,4 @@
-//! What fibers wait for outside of the program: descriptors and the clock.
+//! Waits for events outside of the program: descriptors and the clock.
 
 use super::SchedulerCore;
 use super::entry::WaitId;
@@ -12,12 +12,12 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// The token of the remote's bell; descriptors have their number.
+/// The epoll token of the remote's bell; those of descriptors are their numbers.
 const BELL: u64 = u64::MAX;
-/// Events taken from the kernel at a time.
+/// The number of events taken from the kernel at once.
 const EVENTS: usize = 256;
 
-/// Which way a descriptor is waited for.
+/// The direction in which a descriptor is awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Read,
@@ -60,7 +60,7 @@ pub(crate) fn watch(remote: &Remote) -> io::Result<OwnedFd> {
     Ok(epoll)
 }
 
-/// What fibers wait for outside of the program.
+/// The descriptors and timers for which fibers wait.
 #[derive(Default)]
 pub(crate) struct Poller {
     watches: HashMap<RawFd, DescriptorWaits>,
@@ -74,7 +74,7 @@ impl Poller {
         self.timers.push(Reverse((at, ticket)));
     }
 
-    /// The earliest of them.
+    /// The time of the earliest timer.
     #[inline]
     pub(crate) fn first_timer(&self) -> Option<Instant> {
         self.timers.peek().map(|Reverse((at, _))| *at)
@@ -103,8 +103,8 @@ impl Poller {
         armed
     }
 
-    /// Waits until a wait of some fiber is over, for `most` at most, and adds those that are to
-    /// `woken`.
+    /// Waits until some fiber's wait is over, at most for `most`, and adds the waits that are over
+    /// to `woken`.
     pub(crate) fn wait(
         &mut self,
         most: Option<Duration>,
@@ -162,12 +162,13 @@ impl Poller {
             watch.remove();
             return Ok(());
         }
+        // the report has disarmed both directions (EPOLLONESHOT), and one of them is still awaited
         // SAFETY: a fiber waits for the other direction and borrows the descriptor meanwhile.
         arm(epoll, unsafe { BorrowedFd::borrow_raw(number) }, left.flags())
     }
 }
 
-/// Asks for one report. A descriptor that was waited for before is still known to the kernel.
+/// Requests one report. A descriptor that was awaited before is still registered with the kernel.
 fn arm(epoll: &OwnedFd, fd: BorrowedFd<'_>, flags: epoll::EventFlags) -> io::Result<()> {
     let data = epoll::EventData::new_u64(fd.as_raw_fd() as u64);
     match epoll::modify(epoll, fd, data, flags) {
@@ -176,7 +177,7 @@ fn arm(epoll: &OwnedFd, fd: BorrowedFd<'_>, flags: epoll::EventFlags) -> io::Res
     }
 }
 
-/// Rounded up: a timer that is woken early would be asked about again and again.
+/// Rounds up, because a timer that wakes early would be polled again and again.
 fn whole_milliseconds(time: Duration) -> Timespec {
     let ms = time.as_nanos().div_ceil(1_000_000).min(86_400_000) as u64;
     Timespec { tv_sec: (ms / 1000) as i64, tv_nsec: (ms % 1000 * 1_000_000) as _ }

@@ -1,4 +1,4 @@
-//! What other threads may ask of a scheduler: a list of messages, and a bell.
+//! Messages from other threads to a scheduler, and its bell.
 
 use super::SchedulerCore;
 use super::entry::{FiberId, WaitId};
@@ -8,25 +8,26 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// What a scheduler is asked to do.
+/// A request to a scheduler.
 pub(crate) enum SchedulerMessage {
-    /// End this wait.
+    /// Ends this wait.
     Wake(WaitId),
-    /// End this fiber's park.
+    /// Ends this fiber's park.
     Unpark(FiberId),
-    /// End the wait of this fiber, and those that follow.
+    /// Ends this fiber's present wait, and later ones.
     Interrupt(FiberId),
-    /// Do this on the scheduler's thread.
+    /// Calls this on the scheduler's thread.
     Call(Box<dyn FnOnce(&SchedulerCore) + Send>),
 }
 
 /// One scheduler as other threads see it.
 pub(crate) struct Remote {
-    /// `None` once the scheduler is gone.
+    /// The messages; `None` once the scheduler is gone.
     messages: Mutex<Option<Vec<SchedulerMessage>>>,
-    /// There are messages; spares the scheduler the lock.
+    /// Whether there are messages; spares the scheduler the lock.
     waiting: AtomicBool,
-    /// Made when the scheduler first waits in the kernel; before that it need not be woken.
+    /// The eventfd, made when the scheduler first waits in the kernel; before that it need not be
+    /// woken.
     bell: OnceLock<OwnedFd>,
 }
 
@@ -39,11 +40,12 @@ impl Remote {
         }
     }
 
-    /// What becomes readable with a message. Those that came before it was made do not ring it.
+    /// The descriptor that a message makes readable. Messages from before it was made do not ring
+    /// it.
     pub(crate) fn bell(&self) -> io::Result<BorrowedFd<'_>> {
         if self.bell.get().is_none() {
             let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-            // only the scheduler makes it
+            // only the scheduler's thread sets it
             let _ = self.bell.set(bell);
         }
         self.bell.get().map(AsFd::as_fd).ok_or(io::ErrorKind::NotFound.into())
@@ -53,20 +55,21 @@ impl Remote {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves a message. If the scheduler is gone, it is dropped.
+    /// Adds a message. If the scheduler is gone, the message is dropped.
     pub(crate) fn post(&self, message: SchedulerMessage) {
         let mut messages = self.lock();
         let Some(list) = messages.as_mut() else {
-            // whatever the message holds must not find this lock taken
+            // dropping the message must not happen under this lock, which it may need
             drop(messages);
             return drop(message);
         };
         list.push(message);
         self.waiting.store(true, Ordering::Release);
+        // only the first message rings: the scheduler takes all of them at once
         if list.len() == 1
             && let Some(bell) = self.bell.get()
         {
-            // the only failure is a counter that is full, and then the bell rings already
+            // the write can only fail because the counter is full, and then the bell rings already
             let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
         }
     }
@@ -88,7 +91,7 @@ impl Remote {
         }
     }
 
-    /// No more messages are taken.
+    /// Drops all messages, and accepts no more.
     pub(crate) fn close(&self) {
         let messages = self.lock().take();
         drop(messages);

@@ -1,4 +1,4 @@
-//! How streams and the connection end.
+//! The ends of streams and of the connection.
 
 use super::{Connection, DRAIN_PING, Drain, EndpointRole, Expect, Http2Event};
 use crate::budget::{Abuse, MOST_CONTROL_BYTES};
@@ -7,16 +7,16 @@ use crate::error::{ErrorCode, Fault};
 use crate::frame::{self, flag, kind};
 use crate::stream::{Incoming, Outgoing};
 
-/// What was wrong with a frame.
+/// An error in a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FrameError {
-    /// The connection ends with it (RFC 9113 §5.4.1).
+    /// An error that ends the connection (RFC 9113 §5.4.1).
     Connection(Fault),
-    /// Its stream ends with it (§5.4.2).
+    /// An error that ends its stream (§5.4.2).
     Stream(u32, Fault),
 }
 
-/// The payload of the PING that comes back when the client has read the answer on this stream.
+/// The payload of the PING whose answer shows that the client has read the answer on this stream.
 fn decline_ping(stream: u32) -> [u8; 8] {
     let mut payload = *b"read....";
     payload[4..].copy_from_slice(&stream.to_be_bytes());
@@ -30,7 +30,7 @@ impl From<Fault> for FrameError {
 }
 
 impl Connection {
-    /// Gives a stream up: it is reset with this code. Nothing happens if it is over.
+    /// Resets a stream with this code. Does nothing if the stream is over.
     pub fn reset(&mut self, stream: u32, code: ErrorCode) {
         if self.streams.place(stream).is_some() {
             frame::write_reset(&mut self.control, stream, code);
@@ -38,27 +38,27 @@ impl Connection {
         }
     }
 
-    /// A server has answered in full and wants no more of the request. The client is told by RST_STREAM with
-    /// NO_ERROR (§8.1), and not before it has read the answer, as its answer to a PING shows: clients drop an
-    /// answer if the reset comes with it while they send (curl 7.88). Until then the client may go on, as what
-    /// comes is [used](Connection::consumed).
+    /// Ends the rest of a request that the server has fully answered and does not need. The client gets
+    /// RST_STREAM with NO_ERROR (§8.1), but only after it has read the answer, as its answer to a PING shows:
+    /// clients that are still sending drop an answer if the reset arrives with it (curl 7.88). Until then the
+    /// client may continue to send, as far as received data is [consumed](Connection::consumed).
     pub fn decline(&mut self, stream: u32) {
         if self.streams.place(stream).is_some() {
             frame::write(&mut self.control, kind::PING, 0, 0, &decline_ping(stream));
         }
     }
 
-    /// The client has read an answer that was given before the end of its request, if it is still sending that.
+    /// Resets a stream on which the client has read the answer, if it is still sending the request.
     fn has_read(&mut self, stream: u32) {
         if self.streams.get(stream).is_some_and(|open| open.outgoing == Outgoing::Ended) {
             self.reset(stream, ErrorCode::NO_ERROR);
         }
     }
 
-    /// Says goodbye (§6.8): the peer is told that no further streams are wanted. Those that it opens
-    /// before it knows are served; when it knows, or after [`drain_now`](Connection::drain_now), others
-    /// are ignored. A client that has opened more of them than may be open at once knows: it was told
-    /// before that one of them was over.
+    /// Begins a graceful shutdown with GOAWAY (§6.8). Streams that the peer opens before it has received the
+    /// GOAWAY are served. Later ones are ignored: once the peer has answered a PING, or after
+    /// [`drain_now`](Connection::drain_now). A client that has opened more new streams than may be open at
+    /// once must have received the GOAWAY, because it has received the end of one of them.
     pub fn drain(&mut self) {
         if self.drain != Drain::No || self.fault.is_some() {
             return;
@@ -71,8 +71,8 @@ impl Connection {
         frame::write(&mut self.control, kind::PING, 0, 0, &DRAIN_PING);
     }
 
-    /// The second step of a goodbye, without waiting for the peer: streams above the highest it has
-    /// opened are ignored, so that it may send their requests elsewhere.
+    /// Ends the first step of a shutdown without waiting for the peer: streams above the highest that it has
+    /// opened are ignored, so it may send their requests elsewhere.
     pub fn drain_now(&mut self) {
         if matches!(self.drain, Drain::Last(_)) || self.fault.is_some() {
             return;
@@ -82,22 +82,22 @@ impl Connection {
         frame::write_goaway(&mut self.control, last, ErrorCode::NO_ERROR);
     }
 
-    /// Whether a goodbye was begun, by us.
+    /// Whether this side has begun a shutdown.
     pub fn is_draining(&self) -> bool {
         self.drain != Drain::No
     }
 
-    /// Whether only the first step of a goodbye is done: the peer has not answered that it knows.
+    /// Whether the shutdown is in its first step: the peer has not confirmed the GOAWAY.
     pub fn is_announced(&self) -> bool {
         matches!(self.drain, Drain::Announced(_))
     }
 
-    /// Whether the goodbye is over: no stream is open and none will be.
+    /// Whether the shutdown is complete: no stream is open, and none will be.
     pub fn is_drained(&self) -> bool {
         matches!(self.drain, Drain::Last(_)) && self.streams.is_empty()
     }
 
-    /// Ends the connection for a reason of our own, such as repeated refusals. What is
+    /// Ends the connection for a reason other than the peer's frames, such as repeated refusals. What is
     /// [pending](Connection::flush) then is the last that is sent.
     pub fn fail(&mut self, fault: Fault) {
         if self.fault.is_some() {
@@ -107,29 +107,30 @@ impl Connection {
         self.expect = Expect::Nothing;
         self.block = None;
         if self.control.len() > MOST_CONTROL_BYTES {
-            // a flood is not answered
+            // a flood gets no answers
             self.control = Vec::new();
         }
         let last = self.last_processed();
         frame::write_goaway(&mut self.control, last, fault.code);
     }
 
-    /// The highest stream of the peer's that was looked at.
+    /// The highest stream of the peer that was processed.
     fn last_processed(&self) -> u32 {
         match (self.role, self.drain) {
             (EndpointRole::Client, _) => 0,
-            // it never rises (RFC 9113 §6.8)
+            // the number never rises (RFC 9113 §6.8)
             (EndpointRole::Server, Drain::Last(last)) => last,
             (EndpointRole::Server, _) => self.highest,
         }
     }
 
-    /// Asks the peer to answer with [`Http2Event::Pong`].
+    /// Sends a PING, which the peer answers with [`Http2Event::Pong`].
     pub fn ping(&mut self, payload: u64) {
         frame::write(&mut self.control, kind::PING, 0, 0, &payload.to_be_bytes());
     }
 
-    /// Answers a PING, or goes the second step of a goodbye.
+    /// Answers a PING, or handles the answer to one of ours: the next step of a shutdown, or of
+    /// [`decline`](Connection::decline).
     pub(super) fn pinged<'i>(&mut self, is_ack: bool, payload: [u8; 8]) -> Option<Http2Event<'i>> {
         if !is_ack {
             frame::write(&mut self.control, kind::PING, flag::ACK, 0, &payload);
@@ -147,7 +148,7 @@ impl Connection {
         Some(Http2Event::Pong(u64::from_be_bytes(payload)))
     }
 
-    /// Resets a stream for a fault of the peer's, which is charged for it.
+    /// Resets a stream because of a fault of the peer, and charges the peer for it.
     pub(super) fn reset_for<'i>(&mut self, stream: u32, fault: Fault) -> Http2Event<'i> {
         let code = fault.code;
         if self.streams.place(stream).is_some() {
@@ -166,7 +167,7 @@ impl Connection {
         Http2Event::Reset { stream, code, fault: Some(fault.reason) }
     }
 
-    /// The peer has ended its side of a stream.
+    /// Ends the peer's side of a stream.
     pub(super) fn end_incoming(&mut self, stream: u32) {
         let Some(open) = self.streams.get_mut(stream) else { return };
         open.incoming = Incoming::Ended;
@@ -175,7 +176,7 @@ impl Connection {
         }
     }
 
-    /// We have ended our side of a stream.
+    /// Ends our side of a stream.
     pub(super) fn end_outgoing(&mut self, stream: u32) {
         let Some(place) = self.streams.place(stream) else { return };
         self.ready.remove(place);
@@ -186,7 +187,7 @@ impl Connection {
         }
     }
 
-    /// A stream is over. What it held of the connection's window is given back.
+    /// Removes a stream that is over, and gives back what it held of the connection's window.
     pub(super) fn forget(&mut self, stream: u32, end: StreamEnd) {
         let Some(place) = self.streams.place(stream) else { return };
         self.ready.remove(place);

@@ -1,4 +1,4 @@
-//! Header blocks that are whole: which message they are of, and whether it may be served.
+//! Complete header blocks: which message they belong to, and whether it may be served.
 
 use super::end::FrameError;
 use super::{Connection, Drain, EndpointRole, Http2Event};
@@ -11,21 +11,21 @@ use crate::stream::{Incoming, Outgoing, Stream};
 
 type HeadOutcome<'i> = Result<Option<Http2Event<'i>>, FrameError>;
 
-/// A header block that is whole.
+/// A complete header block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WholeBlock<'b> {
-    /// The stream it came on.
+    /// The stream of the block.
     pub(super) stream: u32,
-    /// The message ends with it.
+    /// Whether the message ends with the block.
     pub(super) ends: bool,
-    /// The stream that its own depends on, as the frame says (RFC 9113 §6.2); else 0.
+    /// The stream on which its own depends, as stated in the frame (RFC 9113 §6.2); otherwise 0.
     pub(super) depends_on: u32,
     /// The fields, encoded.
     pub(super) bytes: &'b [u8],
 }
 
 impl Connection {
-    /// A header block has come. It is decoded whatever becomes of it: later ones depend on it.
+    /// Processes a header block. It is decoded in any case, because later blocks depend on it.
     pub(super) fn block<'i>(
         &mut self,
         block: &WholeBlock<'_>,
@@ -76,7 +76,7 @@ impl Connection {
         self.charge_copies()
     }
 
-    /// What a block had copied from the table beyond what any head may have.
+    /// Charges what a block copied from the table beyond what any head may have.
     fn charge_copies(&mut self) -> Result<(), Fault> {
         match self.decoder.copied_bytes().saturating_sub(MOST_HEAD_COPIES) / COPY_BYTES {
             0 => Ok(()),
@@ -87,7 +87,7 @@ impl Connection {
         }
     }
 
-    /// A block for a stream that is over, or never was.
+    /// Handles a block for a stream that is over, or was never open.
     fn late<'i>(&mut self, block: &WholeBlock<'_>, fields: &mut DecodedFields) -> HeadOutcome<'i> {
         let WholeBlock { stream, bytes, .. } = *block;
         if self.is_idle(stream) {
@@ -120,7 +120,7 @@ impl Connection {
         self.highest = stream;
         self.decode(MessageKind::Request, bytes, fields)?;
         if self.is_ignored(stream) {
-            // it was decoded all the same
+            // the block was decoded all the same
             self.budgets.charge(Abuse::Overhead, cost::EMPTY, self.now_ms)?;
             return Ok(None);
         }
@@ -156,13 +156,14 @@ impl Connection {
         }))
     }
 
-    /// What was said about a stream before it came goes before what its head says (RFC 9218 §7). Where
-    /// nothing is said, responses share: the client may be a proxy and know nothing of urgency (§10).
+    /// The priority of a new stream. A PRIORITY_UPDATE that came before the stream overrides its head (RFC
+    /// 9218 §7). Without any priority, responses share the connection: the client may be a proxy that knows
+    /// nothing of urgency (§10).
     fn first_priority(&mut self, stream: u32, fields: &DecodedFields) -> Priority {
         let mut early = None;
         if !self.early.is_empty() {
             early = self.early.iter().find(|(id, _)| *id == stream).map(|(_, priority)| *priority);
-            // streams below this one will never be
+            // streams with lower numbers will never be opened
             self.early.retain(|(id, _)| *id > stream);
         }
         let said = || match fields.priority() {
@@ -219,7 +220,7 @@ impl Connection {
             }
             return Ok(Some(Http2Event::Informational { stream }));
         }
-        // these have no body whatever their length says (RFC 9110 §6.4.1)
+        // such a response has no body, whatever its length says (RFC 9110 §6.4.1)
         let is_empty = open.is_head || matches!(status, 204 | 304);
         open.promised = if is_empty { Some(0) } else { fields.content_length() };
         if ends && open.promised.is_some_and(|length| length > 0) {

@@ -1,4 +1,5 @@
-//! One connection as a state machine: bytes and orders in, [events](Http2Event) and bytes out.
+//! One connection as a state machine: received bytes and calls in, [events](Http2Event) and bytes to send
+//! out.
 
 mod end;
 mod head;
@@ -20,22 +21,24 @@ use crate::stream::Stream;
 
 pub use send::{MessagePart, SendTurn};
 
-/// What one connection may use. The peer is told by SETTINGS.
+/// The limits of one connection. The peer learns them from SETTINGS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http2Limits {
-    /// Size of a head, and of trailers.
+    /// The size of a head, and of trailers.
     pub fields: FieldLimits,
-    /// Streams that the peer may have open at once, 1 to [`MOST_STREAMS`]. Browsers want 100 at least.
+    /// The number of streams that the peer may have open at once, 1 to [`MOST_STREAMS`]. Browsers want at
+    /// least 100.
     pub streams: u32,
-    /// Bytes of one stream's body that may be on their way or not yet used, from 65 535 on.
+    /// The number of bytes of one stream's body that may be on their way or not yet consumed, from 65 535 on.
     pub stream_window_bytes: u32,
-    /// The same for all streams together, from 65 535 on. It bounds what bodies that are not read hold.
+    /// The same for all streams together, from 65 535 on. This limits the memory of bodies that are not read.
     pub connection_window_bytes: u32,
-    /// The peer's table of fields, up to 64 KiB.
+    /// The size of the peer's dynamic table, up to 64 KiB.
     pub table_bytes: u32,
-    /// Whether requests may open tunnels (extended CONNECT, RFC 8441). Without it they are malformed.
+    /// Whether requests may open tunnels (extended CONNECT, RFC 8441). Otherwise such requests are malformed.
     pub extended_connect: bool,
-    /// Payload of the DATA frames we send, 1 byte to 16 KiB, and so how long others wait for one.
+    /// The largest payload of the DATA frames we send, 1 byte to 16 KiB. It determines how long other streams
+    /// wait.
     pub chunk_bytes: u32,
 }
 
@@ -54,7 +57,7 @@ impl Default for Http2Limits {
 }
 
 impl Http2Limits {
-    /// The nearest limits that hold together.
+    /// The nearest values that are allowed.
     fn sane(mut self) -> Http2Limits {
         self.streams = self.streams.clamp(1, MOST_STREAMS);
         self.stream_window_bytes = self.stream_window_bytes.clamp(FIRST_WINDOW, MOST_WINDOW);
@@ -65,16 +68,15 @@ impl Http2Limits {
         self
     }
 
-    /// Encoded bytes of one header block: twice what it may say, since it may be told to be too large
-    /// only when it was decoded to its end, and a frame. Above that the connection ends.
+    /// The largest header block, in encoded bytes: twice the limit of a head, because it can be refused as
+    /// too large only after it has been decoded to its end, and a frame. A larger block ends the connection.
     const fn block_bytes(&self) -> usize {
         2 * self.fields.bytes + frame::PAYLOAD_BYTES
     }
 
-    /// The most heap memory of a connection with these limits, whatever the peer does: frames that
-    /// wait, a header block that is not whole, the table of fields, streams. Not counted are received
-    /// bytes that the caller holds: part of one frame, and bodies up to their
-    /// [window](Http2Limits::connection_window_bytes).
+    /// The most heap memory of a connection with these limits, whatever the peer does: pending frames, an
+    /// incomplete header block, the dynamic table, streams. Received bytes that the caller holds are not
+    /// included: part of a frame, and bodies up to their [window](Http2Limits::connection_window_bytes).
     pub const fn most_heap_bytes(&self) -> usize {
         let streams = self.streams as usize;
         // vectors double
@@ -88,94 +90,95 @@ impl Http2Limits {
     }
 }
 
-/// Which end of the connection this is.
+/// The side of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointRole {
-    /// It opens streams and sends requests.
+    /// The side that opens streams and sends requests.
     Client,
-    /// It answers them.
+    /// The side that answers requests.
     Server,
 }
 
-/// What has come.
+/// An event on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Http2Event<'i> {
-    /// A request; its head is in the [`DecodedFields`](crate::DecodedFields) that were lent. `ends` if it has no body.
+    /// A request; its head is in the [`DecodedFields`](crate::DecodedFields) passed to the call. `ends` if it
+    /// has no body.
     Request {
-        /// The stream it came on, and is answered on.
+        /// The stream of the request and its answer.
         stream: u32,
-        /// Nothing follows.
+        /// Whether the message is complete.
         ends: bool,
     },
-    /// A request whose head is larger than [allowed](Http2Limits::fields), of which only some is known: to be
-    /// answered with 431. What follows of it is to be dropped.
+    /// A request whose head is larger than [allowed](Http2Limits::fields), of which only a part is known. The
+    /// caller should answer 431, and drop the rest of the request.
     TooLarge {
-        /// The stream it came on.
+        /// The stream of the request and its answer.
         stream: u32,
-        /// Nothing follows.
+        /// Whether the message is complete.
         ends: bool,
     },
     /// The response to a request of ours; its head is in the fields.
     Response {
         /// The stream of the request.
         stream: u32,
-        /// Nothing follows.
+        /// Whether the message is complete.
         ends: bool,
     },
-    /// A response before the last one (1xx); its head is in the fields.
+    /// An informational response (1xx); its head is in the fields.
     Informational {
         /// The stream of the request.
         stream: u32,
     },
-    /// Some of a body. The peer may send as much again only when it is told to by
-    /// [`consumed`](Connection::consumed).
+    /// A part of a body. The peer may send as much again only when [`consumed`](Connection::consumed) has
+    /// been called.
     Data {
-        /// Its stream.
+        /// The stream of the body.
         stream: u32,
-        /// The bytes, which may be none if the body ends.
+        /// The bytes; may be empty if the body ends.
         bytes: &'i [u8],
-        /// It was the last of the message.
+        /// Whether these were the last bytes of the message.
         ends: bool,
     },
-    /// What follows a body, in the fields. The message is over.
+    /// The trailers after a body, in the fields. The message is complete.
     Trailers {
-        /// Its stream.
+        /// The stream of the message.
         stream: u32,
     },
-    /// A stream is over before its messages are. Nothing more can be sent on it.
+    /// A stream that is over before its messages are complete. Nothing more can be sent on it.
     Reset {
-        /// The stream; it may be one that no event has named, if its head was faulty.
+        /// The stream; if its head was faulty, no earlier event may have named it.
         stream: u32,
-        /// What it was reset with.
+        /// The error code of the reset.
         code: ErrorCode,
-        /// What the peer did wrong, if it was reset by us for that; else the peer has reset it.
+        /// What the peer did wrong, if we reset the stream for that; `None` if the peer reset it.
         fault: Option<&'static str>,
     },
-    /// The peer will process no streams of ours above `last`. Those that there are follow as
-    /// [`Reset`](Http2Event::Reset) with REFUSED_STREAM: they may be sent again elsewhere.
+    /// The peer will process no streams of ours above `last`. Open ones above it follow as
+    /// [`Reset`](Http2Event::Reset) with REFUSED_STREAM: their requests may be sent again elsewhere.
     GoAway {
-        /// The last stream it processes.
+        /// The last stream that the peer processes.
         last: u32,
-        /// Why.
+        /// The error code of the GOAWAY.
         code: ErrorCode,
     },
     /// The answer to [`ping`](Connection::ping).
     Pong(u64),
-    /// The peer has broken the protocol, or a budget. What is [pending](Connection::flush) is to be sent,
-    /// then the connection is closed.
+    /// The peer has violated the protocol, or exceeded a budget. The caller must send what is
+    /// [pending](Connection::flush), and then close the connection.
     Failed(Fault),
 }
 
-/// How far a call of [`Connection::receive`] has come.
+/// The result of a call of [`Connection::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveProgress<'i> {
-    /// So many bytes from the front were used.
+    /// The number of bytes that were used from the front.
     pub used: usize,
-    /// What they were; `None` if the rest is not enough to go on.
+    /// The event that they amount to; `None` if the rest is not enough for one.
     pub event: Option<Http2Event<'i>>,
 }
 
-/// What comes next on the wire.
+/// What is expected next in the input.
 #[derive(Clone, Copy, Debug)]
 enum Expect {
     /// The client's preface.
@@ -186,13 +189,13 @@ enum Expect {
     Frame,
     /// The rest of a DATA frame.
     Data { stream: u32, bytes: usize, padding: usize, ends: bool },
-    /// The rest of a frame that says nothing.
+    /// The rest of a frame that is ignored.
     Skip(usize),
-    /// Nothing: it has failed.
+    /// Nothing, because the connection has failed.
     Nothing,
 }
 
-/// A header block of which CONTINUATION is to follow.
+/// A header block that is not complete: CONTINUATION must follow.
 #[derive(Debug)]
 struct HeaderBlock {
     stream: u32,
@@ -202,20 +205,20 @@ struct HeaderBlock {
     bytes: Vec<u8>,
 }
 
-/// How far we have said goodbye.
+/// The state of the shutdown that we have begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Drain {
     No,
-    /// The peer was told that we will, and has opened so many streams since.
+    /// The peer was sent a GOAWAY without a last stream, and has opened this many streams since.
     Announced(u32),
-    /// Streams above this one are ignored.
+    /// The peer was sent the last stream; later ones are ignored.
     Last(u32),
 }
 
 /// One connection.
 ///
-/// An idle one has little memory of its own, see [`heap_bytes`](Connection::heap_bytes), and never more
-/// than [`Http2Limits::most_heap_bytes`].
+/// An idle connection has little memory of its own, see [`heap_bytes`](Connection::heap_bytes), and never
+/// more than [`Http2Limits::most_heap_bytes`].
 #[derive(Debug)]
 pub struct Connection {
     role: EndpointRole,
@@ -224,30 +227,30 @@ pub struct Connection {
     block: Option<Box<HeaderBlock>>,
     decoder: HpackDecoder,
     peer: PeerSettings,
-    /// The peer's decoder was told that no table is used.
+    /// Whether we have announced to the peer's decoder that no table is used.
     is_table_closed: bool,
     streams: ById<Stream>,
     closed: Closed,
     ready: SendHeap,
     turns: u64,
-    /// The highest stream that the client has opened; a client's own.
+    /// The highest stream opened by the client; on a client, its own.
     highest: u32,
     send_window: SendWindow,
     receive_window: ReceiveWindow,
-    /// Priorities of streams to come.
+    /// The priorities of future streams.
     early: Vec<(u32, Priority)>,
-    /// Frames that are not about the bodies of streams and wait to be sent.
+    /// Pending frames, other than those of messages.
     control: Vec<u8>,
     budgets: Budgets,
     now_ms: u64,
     drain: Drain,
-    /// Streams above this one are refused by the peer.
+    /// The stream above which the peer refuses ours.
     refused_above: Option<u32>,
     fault: Option<Fault>,
     is_fault_told: bool,
 }
 
-/// The payload of the PING that comes back when the peer knows that we say goodbye.
+/// The payload of the PING whose answer shows that the peer has received our GOAWAY.
 const DRAIN_PING: [u8; 8] = *b"goodbye!";
 
 impl Connection {
@@ -291,7 +294,7 @@ impl Connection {
         connection
     }
 
-    /// What we send first.
+    /// Writes what each side sends first.
     fn introduce(&mut self) {
         let Http2Limits { fields, streams, stream_window_bytes, table_bytes, .. } = self.limits;
         let list_bytes = u32::try_from(fields.bytes).unwrap_or(u32::MAX);
@@ -322,32 +325,32 @@ impl Connection {
         }
     }
 
-    /// Which end this is.
+    /// The side of the connection.
     pub fn role(&self) -> EndpointRole {
         self.role
     }
 
-    /// What the peer allows.
+    /// The settings of the peer.
     pub fn peer(&self) -> &PeerSettings {
         &self.peer
     }
 
-    /// How many streams are open.
+    /// The number of open streams.
     pub fn open_streams(&self) -> usize {
         self.streams.len()
     }
 
-    /// Whether a stream is open, or half of it.
+    /// Whether a stream is open, or half open.
     pub fn is_open(&self, stream: u32) -> bool {
         self.streams.place(stream).is_some()
     }
 
-    /// Whether the beginning of a head has come whose end has not.
+    /// Whether a head is incomplete so far.
     pub fn is_within_head(&self) -> bool {
         self.block.is_some()
     }
 
-    /// Whether the peer has said who it is: its preface and its settings have come.
+    /// Whether the peer's preface and first settings have come.
     pub fn is_introduced(&self) -> bool {
         !matches!(self.expect, Expect::Preface | Expect::Settings)
     }
@@ -357,15 +360,15 @@ impl Connection {
         self.fault
     }
 
-    /// Whether frames wait for [`flush`](Connection::flush).
+    /// Whether frames are waiting for [`flush`](Connection::flush).
     #[inline]
     pub fn has_pending(&self) -> bool {
         !self.control.is_empty()
     }
 
-    /// Appends the frames that wait to be sent and are not about bodies: settings, pongs, resets,
-    /// windows. To be called when events have been looked at and before data is sent, so that an
-    /// acknowledgement goes before what it allows; never within a DATA frame.
+    /// Appends the pending frames, other than those of messages: settings, pongs, resets, window updates.
+    /// Call this after events have been handled and before data is sent, so that an acknowledgement precedes
+    /// what it allows, but never within a DATA frame.
     #[inline]
     pub fn flush(&mut self, out: &mut Vec<u8>) {
         if self.control.is_empty() {
@@ -378,10 +381,11 @@ impl Connection {
         }
     }
 
-    /// `bytes` of the body of a stream were used: as many may come again. Also for a stream that is over.
+    /// Reports that `bytes` of a stream's body were used, so that as many may come again. Also for a stream
+    /// that is over.
     pub fn consumed(&mut self, stream: u32, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        // what a stream has held is given back when it ends
+        // when a stream ends, all that it held is given back
         let Some(open) = self.streams.get_mut(stream) else { return };
         let bytes = open.receive_window.release(bytes);
         if open.incoming != crate::stream::Incoming::Ended
@@ -392,12 +396,12 @@ impl Connection {
         self.release(bytes);
     }
 
-    /// Whether the peer may send next to nothing of any stream, until more of what has come is used.
+    /// Whether the peer may send next to nothing on any stream, until more of the received data is consumed.
     pub fn is_shut(&self) -> bool {
         self.receive_window.is_shut()
     }
 
-    /// Bytes that the connection's window counts are used.
+    /// Gives back bytes of the connection's window.
     fn release(&mut self, bytes: u32) {
         self.receive_window.release(bytes);
         if let Some(more) = self.receive_window.allow() {
@@ -405,7 +409,7 @@ impl Connection {
         }
     }
 
-    /// Heap memory it has.
+    /// The heap memory of the connection.
     pub fn heap_bytes(&self) -> usize {
         let block = self.block.as_ref().map_or(0, |block| block.bytes.capacity());
         self.control.capacity()

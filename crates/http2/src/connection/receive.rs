@@ -1,4 +1,4 @@
-//! What the peer sends: the preface, then frame after frame.
+//! Input from the peer: the preface, and then frame after frame.
 
 use super::end::FrameError;
 use super::head::WholeBlock;
@@ -13,19 +13,19 @@ use crate::frame::{self, FrameHeader, HEADER_BYTES, PAYLOAD_BYTES, PREFACE, flag
 use crate::priority::Priority;
 use crate::stream::{Incoming, Outgoing};
 
-/// Bytes used, and what they were.
+/// The number of bytes used, and the event.
 type ReceivedEvent<'i> = (usize, Result<Option<Http2Event<'i>>, FrameError>);
 
-/// More is needed.
+/// The result when more input is needed.
 const MORE: ReceivedEvent<'static> = (0, Ok(None));
 
 impl Connection {
-    /// Looks at `input`, which begins where the last call ended, up to the first event. A head that comes
-    /// is put into `fields`. `now_ms` is any clock that does not go back.
+    /// Processes `input`, which begins where the last call ended, up to the first event. A head goes into
+    /// `fields`. `now_ms` is the time of any clock that does not go back.
     ///
-    /// To be called again with what is left until there is no event. What is left then is to be shown
-    /// again with more behind it: up to 9 bytes and [`PAYLOAD_BYTES`] must have room. Bodies are passed on
-    /// as they come.
+    /// Call this again with the rest of the input until there is no event. The rest that is left then must be
+    /// passed again with more input after it: there must be room for up to 9 bytes and [`PAYLOAD_BYTES`].
+    /// Bodies are passed on as they come.
     pub fn receive<'i>(
         &mut self,
         input: &'i [u8],
@@ -63,7 +63,7 @@ impl Connection {
         }
     }
 
-    /// A stream of ours that the peer has refused by GOAWAY.
+    /// The next stream of ours that the peer has refused by GOAWAY.
     fn next_refused(&mut self) -> Option<Http2Event<'static>> {
         let above = self.refused_above.filter(|_| !self.streams.is_empty())?;
         let stream = self.streams.iter().map(|(id, _)| id).filter(|&id| id > above).min()?;
@@ -80,7 +80,7 @@ impl Connection {
             Expect::Skip(left) => {
                 let count = left.min(input.len());
                 self.skip(left - count);
-                // even none is progress if nothing was left to skip
+                // using no bytes is progress, too, if none was left to skip
                 if left == 0 { self.frame(input, fields) } else { (count, Ok(None)) }
             }
             Expect::Settings => match FrameHeader::read(input) {
@@ -148,7 +148,7 @@ impl Connection {
         stream.is_multiple_of(2) || stream > self.highest
     }
 
-    /// Whether a stream is ignored since we have said goodbye.
+    /// Whether a stream is ignored because of our shutdown.
     pub(super) fn is_ignored(&self, stream: u32) -> bool {
         matches!(self.drain, Drain::Last(last) if stream > last)
             && self.role == EndpointRole::Server
@@ -158,7 +158,7 @@ impl Connection {
         self.budgets.charge(Abuse::Overhead, cost, self.now_ms)
     }
 
-    /// DATA (RFC 9113 §6.1). `rest` follows its header.
+    /// DATA (RFC 9113 §6.1). `rest` follows the frame's header.
     fn data_begins<'i>(&mut self, header: FrameHeader, rest: &'i [u8]) -> ReceivedEvent<'i> {
         let FrameHeader { len, stream, .. } = header;
         let (padding, prefix) = match (header.has(flag::PADDED), rest.first()) {
@@ -196,7 +196,7 @@ impl Connection {
         (used, Ok(Some(Http2Event::Data { stream, bytes: &[], ends })))
     }
 
-    /// Whether the data of this frame is passed on, or dropped because its stream is over.
+    /// Whether the data of this frame is passed on, rather than dropped because its stream is over.
     fn data_allowed(&mut self, header: FrameHeader, bytes: usize) -> Result<bool, FrameError> {
         let stream = header.stream;
         let Some(open) = self.streams.get_mut(stream) else {
@@ -241,7 +241,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Some of the data of a frame.
+    /// Passes on a part of a frame's data.
     fn piece<'i>(
         &mut self,
         input: &'i [u8],
@@ -251,7 +251,7 @@ impl Connection {
         ends: bool,
     ) -> ReceivedEvent<'i> {
         if self.streams.place(stream).is_none() {
-            // given up in the middle of the frame
+            // the stream was reset in the middle of the frame
             self.skip(bytes + padding);
             return self.step_on(input);
         }
@@ -310,7 +310,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// CONTINUATION (§6.10); it follows its HEADERS.
+    /// CONTINUATION (§6.10), which follows its HEADERS.
     fn continuation<'i>(
         &mut self,
         header: FrameHeader,
@@ -339,7 +339,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// PRIORITY (§6.3): of no use any more, and checked.
+    /// PRIORITY (§6.3), which is obsolete, but checked.
     fn priority<'i>(
         &mut self,
         header: FrameHeader,
@@ -378,7 +378,7 @@ impl Connection {
         };
         let is_given_up = match self.role {
             EndpointRole::Server => open.outgoing != Outgoing::Ended,
-            // what a server gives up was work of its own
+            // a server that resets a stream has wasted only its own work
             EndpointRole::Client => false,
         };
         self.forget(stream, StreamEnd::PeerReset);
@@ -415,7 +415,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// §6.9.2: the windows of all streams change by as much as the first one of new streams.
+    /// Changes the windows of all streams by the change of the initial window (§6.9.2).
     fn change_windows(&mut self, by: i64) -> Result<(), Fault> {
         if by == 0 {
             return Ok(());
@@ -463,7 +463,7 @@ impl Connection {
         self.overhead(cost::EMPTY)?;
         let (last, code) = (number31(last), rest.first_chunk().map_or(0, |c| frame::number(*c)));
         if self.role == EndpointRole::Client {
-            // it may only fall (§6.8)
+            // the number may only fall (§6.8)
             self.refused_above = Some(self.refused_above.map_or(last, |before| before.min(last)));
         }
         Ok(Some(Http2Event::GoAway { last, code: ErrorCode(code) }))
@@ -530,7 +530,7 @@ impl Connection {
             known.1 = priority;
             return Ok(None);
         }
-        // as many as may be open at once, with those that are
+        // together with the open streams, at most as many as may be open at once
         if self.early.len() + self.streams.len() >= self.limits.streams as usize {
             return Err(Fault::protocol("PRIORITY_UPDATE of more streams than may be open").into());
         }

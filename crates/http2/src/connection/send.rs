@@ -1,4 +1,4 @@
-//! What is sent on streams: heads, bodies piece by piece, trailers; and whose turn it is.
+//! Output on streams: heads, bodies piece by piece, trailers; and the order in which streams send.
 
 use super::{Connection, Drain, EndpointRole};
 use crate::budget::{Abuse, CRUMB_BYTES, EARNED, EARNED_BY_LITTLE, USEFUL_BYTES};
@@ -10,35 +10,35 @@ use crate::priority::Priority;
 use crate::stream::{Incoming, Outgoing, Stream};
 use std::ops::Range;
 
-/// Streams that a client opens before it knows how many its server takes: the least that servers should
-/// take (RFC 9113 §6.5.2).
+/// The number of streams that a client opens before it has the server's settings: the least number that
+/// servers should allow (RFC 9113 §6.5.2).
 const FIRST_STREAMS: u32 = 100;
 
-/// Which part of a message a list of fields is.
+/// The part of a message that a list of fields is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessagePart {
-    /// A response before the last one (1xx).
+    /// The head of an informational response (1xx).
     Informational,
     /// The head; a body follows.
     Head,
-    /// The head without a body, or trailers. Nothing follows.
+    /// A head without a body, or trailers: the message ends.
     Last,
 }
 
-/// Which stream may send next.
+/// The stream that may send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendTurn {
     /// The stream.
     pub stream: u32,
-    /// How many bytes of its body, at least 1: what both windows, the peer's largest frame and
-    /// [`chunk_bytes`](super::Http2Limits::chunk_bytes) allow.
+    /// The most bytes of its body that it may send, at least 1: limited by both windows, the peer's largest
+    /// frame, and [`chunk_bytes`](super::Http2Limits::chunk_bytes).
     pub most: u32,
 }
 
 impl Connection {
-    /// Appends what is [pending](Connection::flush), then a head or trailers. `write` appends the encoded
-    /// fields: made by [`encode`](crate::hpack::encode) now or long ago. Returns `false` and writes nothing
-    /// if the stream is over or has had this part.
+    /// Appends what is [pending](Connection::flush), and then a head or trailers. `write` appends the encoded
+    /// fields: encoded by [`encode`](crate::hpack::encode) just then, or earlier. Returns `false` and writes
+    /// nothing if the stream is over or has had this part.
     #[inline]
     pub fn head(
         &mut self,
@@ -58,9 +58,10 @@ impl Connection {
         self.head_at(out, stream, part, start..end).is_some()
     }
 
-    /// The same for fields that stand in `out`, behind [room](HEADER_BYTES) for the header of their frame, which
-    /// `place` begins with. What follows them stays behind them. Returns where they end now; `None` if the
-    /// stream is over or has had this part. What was pending when they were written has been flushed.
+    /// The same for fields that are already in `out`. `place` begins with [room](HEADER_BYTES) for the header
+    /// of their frame. What follows the fields stays after them. Returns the end of the frames; `None` if the
+    /// stream is over or has had this part. What was pending before the fields were written must have been
+    /// flushed.
     #[inline]
     pub fn head_at(
         &mut self,
@@ -81,7 +82,7 @@ impl Connection {
         Some(end)
     }
 
-    /// Whether this part comes next on a stream.
+    /// Whether this part may come next on a stream.
     #[inline]
     fn may_have(&self, stream: u32, part: MessagePart) -> bool {
         match self.streams.get(stream).map(|open| open.outgoing) {
@@ -91,8 +92,8 @@ impl Connection {
         }
     }
 
-    /// Opens a stream and appends the head of its request, after what is pending. `ends` if it has no
-    /// body; `is_head` if its method is HEAD. `None` if the peer takes no further stream now, or never.
+    /// Opens a stream and appends the head of its request, after what is pending. `ends` if it has no body;
+    /// `is_head` if its method is HEAD. `None` if the peer allows no further stream now, or ever.
     pub fn open(
         &mut self,
         out: &mut Vec<u8>,
@@ -117,12 +118,12 @@ impl Connection {
         Some(stream)
     }
 
-    /// Whether there is a number for a further stream.
+    /// Whether there is a number left for a further stream.
     pub fn has_numbers(&self) -> bool {
         self.highest < 0x7fff_fffd
     }
 
-    /// Whether the peer takes a further stream now.
+    /// Whether the peer allows a further stream now.
     pub fn can_open(&self) -> bool {
         let allowed = match self.is_introduced() {
             true => self.peer.max_concurrent_streams,
@@ -158,8 +159,8 @@ impl Connection {
         }
     }
 
-    /// Makes HEADERS of fields in `out`, and CONTINUATION if they are more than the peer takes in a frame.
-    /// Returns where they end; `None` if there is no such place.
+    /// Makes HEADERS of fields in `out`, and CONTINUATION if they are larger than the peer's largest frame.
+    /// Returns their end; `None` if `place` is not within `out`.
     fn frame_fields(
         &mut self,
         out: &mut Vec<u8>,
@@ -172,7 +173,7 @@ impl Connection {
             return None;
         }
         if !self.is_table_closed && self.peer.smallest_table_bytes < 4096 {
-            // a smaller table is acknowledged before the next field (RFC 7541 §4.2)
+            // a smaller table must be acknowledged before the next field (RFC 7541 §4.2)
             self.is_table_closed = true;
             out.insert(start + HEADER_BYTES, NO_TABLE);
             end += 1;
@@ -198,7 +199,7 @@ impl Connection {
         Some(end)
     }
 
-    /// There is something of a stream's body to send: it takes turns, until it is
+    /// Announces that a part of a stream's body can be sent: the stream takes turns until it is
     /// [paused](Connection::pause) or its body ends.
     #[inline]
     pub fn offer(&mut self, stream: u32) {
@@ -211,7 +212,7 @@ impl Connection {
         }
     }
 
-    /// There is nothing of a stream's body to send until it is [offered](Connection::offer) again.
+    /// Announces that nothing of a stream's body can be sent until it is [offered](Connection::offer) again.
     #[inline]
     pub fn pause(&mut self, stream: u32) {
         if let Some(open) = self.streams.get_mut(stream) {
@@ -220,7 +221,7 @@ impl Connection {
         }
     }
 
-    /// The class a stream is served in: smaller ones go first, whatever the client's priorities are.
+    /// Sets the class of a stream: smaller ones go first, whatever the client's priorities are.
     #[inline]
     pub fn set_rank(&mut self, stream: u32, rank: u8) {
         if let Some(open) = self.streams.get_mut(stream)
@@ -231,7 +232,7 @@ impl Connection {
         }
     }
 
-    /// The priority of a stream within its class (RFC 9218 §8: the response may set another).
+    /// Sets the priority of a stream within its class (RFC 9218 §8: the response may set another).
     pub fn set_priority(&mut self, stream: u32, priority: Priority) {
         if let Some(open) = self.streams.get_mut(stream) {
             open.priority = priority;
@@ -239,7 +240,7 @@ impl Connection {
         }
     }
 
-    /// Puts a stream where it belongs among those that are ready.
+    /// Updates the place of a stream among the ready ones.
     #[inline]
     pub(super) fn line_up(&mut self, stream: u32) {
         let Some(place) = self.streams.place(stream) else { return };
@@ -251,7 +252,7 @@ impl Connection {
         }
     }
 
-    /// Which stream may send next; `None` if none has something to send and the windows for it.
+    /// The stream that may send next; `None` if no stream has data to send and the windows for it.
     #[inline]
     pub fn next(&self) -> Option<SendTurn> {
         let (_, place) = self.ready.first()?;
@@ -260,8 +261,8 @@ impl Connection {
         (most > 0).then_some(SendTurn { stream, most })
     }
 
-    /// How many bytes of a stream's body may be sent at once, before it is [offered](Connection::offer):
-    /// 0 if another one goes first.
+    /// How many bytes of a stream's body may be sent at once, before the stream is
+    /// [offered](Connection::offer): 0 if another one goes first.
     #[inline]
     pub fn send_capacity(&self, stream: u32) -> u32 {
         let Some(open) = self.streams.get(stream) else { return 0 };
@@ -280,8 +281,9 @@ impl Connection {
     }
 
     /// The header of a DATA frame with the next `len` bytes of a stream's body, which the caller sends
-    /// right behind it. At most as many as [`next`](Connection::next) or [`send_capacity`](Connection::send_capacity) has
-    /// said; none only if the body `ends`. `None` if the stream is over or may not send that.
+    /// directly after it. `len` is at most what [`next`](Connection::next) or
+    /// [`send_capacity`](Connection::send_capacity) returned, and may be 0 only if the body `ends`. `None` if
+    /// the stream is over or may not send that.
     #[inline]
     pub fn data(&mut self, stream: u32, len: u32, ends: bool) -> Option<[u8; HEADER_BYTES]> {
         let most = self.most(self.streams.get(stream)?);
@@ -314,13 +316,13 @@ impl Connection {
         Some(FrameHeader { len: len as usize, kind: kind::DATA, flags, stream }.bytes())
     }
 
-    /// Whether the body of a stream has been offered and waits for the peer to open the stream's window.
+    /// Whether the body of a stream is offered, but waits for the peer to open the stream's window.
     pub fn is_blocked(&self, stream: u32) -> bool {
         let blocked = |open: &Stream| open.is_offered && open.send_window.open() == 0;
         self.streams.get(stream).is_some_and(blocked)
     }
 
-    /// Whether the peer must open the window of the connection before any body goes on.
+    /// Whether the peer must open the connection's window before any body can continue.
     pub fn is_closed(&self) -> bool {
         self.send_window.open() == 0
     }

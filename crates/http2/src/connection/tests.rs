@@ -1,4 +1,4 @@
-//! The state machine from outside: frames in, events and frames out.
+//! Tests of the state machine from outside: frames in, events and frames out.
 
 mod abuse;
 mod client;
@@ -17,14 +17,14 @@ use crate::hpack::encode;
 const END: u8 = flag::END_STREAM;
 const WHOLE: u8 = flag::END_HEADERS;
 
-/// One frame.
+/// Encodes a frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     frame::write(&mut out, kind, flags, stream, payload);
     out
 }
 
-/// An encoded list of fields.
+/// Encodes a list of fields.
 fn block(list: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in list {
@@ -67,7 +67,7 @@ fn settings(list: &[(u16, u32)]) -> Vec<u8> {
     out
 }
 
-/// A frame that came out.
+/// A frame that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sent {
     kind: u8,
@@ -88,13 +88,13 @@ fn parse(mut bytes: &[u8]) -> Vec<Sent> {
     all
 }
 
-/// One end, and what it does with what it gets.
+/// One side of a connection, with the heads and frames that it has received.
 struct End {
     connection: Connection,
     fields: DecodedFields,
     now_ms: u64,
     out: Vec<u8>,
-    /// What was said of the last heads: method or status, path, number of fields.
+    /// The last heads: method or status, path, number of fields.
     heads: Vec<String>,
 }
 
@@ -109,7 +109,7 @@ impl End {
         }
     }
 
-    /// A server to which a client has introduced itself, and that has nothing to send.
+    /// A server that has received a client's preface and settings, and has nothing to send.
     fn server() -> End {
         End::server_with(Http2Limits::default(), &[])
     }
@@ -123,14 +123,14 @@ impl End {
         end
     }
 
-    /// Feeds bytes, all of which are used, and says what came of them.
+    /// Feeds bytes, all of which are used, and returns the events.
     fn get(&mut self, bytes: &[u8]) -> Vec<String> {
         let (events, used) = self.take(bytes);
         assert_eq!(used, bytes.len(), "left over");
         events
     }
 
-    /// Feeds bytes, and says what came of them and how many were used.
+    /// Feeds bytes, and returns the events and the number of bytes used.
     fn take(&mut self, bytes: &[u8]) -> (Vec<String>, usize) {
         let (mut events, mut used) = (Vec::new(), 0);
         loop {
@@ -156,7 +156,7 @@ impl End {
         self.heads.push(format!("{first} {path} {}", fields.list().len()));
     }
 
-    /// What comes out.
+    /// The frames that were sent.
     fn sent(&mut self) -> Vec<Sent> {
         self.connection.flush(&mut self.out);
         parse(&std::mem::take(&mut self.out))
@@ -168,7 +168,7 @@ impl End {
         self.connection.head(&mut self.out, stream, part, write)
     }
 
-    /// The connection has failed with this code, and says so.
+    /// Checks that the connection fails with this code, and sends it.
     fn assert_failed(&mut self, bytes: &[u8], code: ErrorCode) {
         let (events, _) = self.take(bytes);
         let last = events.last().map(String::as_str);
@@ -180,12 +180,12 @@ impl End {
         );
         let goaway = self.sent().pop().unwrap();
         assert_eq!((goaway.kind, &goaway.payload[4..]), (kind::GOAWAY, &code.0.to_be_bytes()[..]));
-        // it says so once, and hears nothing more
+        // it sends the GOAWAY once, and ignores further input
         assert_eq!(self.take(&get(101)), (vec![], get(101).len()));
         assert_eq!(self.sent(), []);
     }
 
-    /// The stream was reset with this code, and the peer is told.
+    /// Checks that the stream is reset with this code, and that the peer gets the reset.
     fn assert_reset(&mut self, bytes: &[u8], stream: u32, code: ErrorCode) {
         let events = self.get(bytes);
         let expected = format!("{stream} broken {}", code.0);

@@ -1,4 +1,4 @@
-//! What RFC 9113 §8 says about the fields of a message.
+//! Tests of the rules of RFC 9113 §8 for the fields of a message.
 
 use super::*;
 use crate::hpack::{HpackDecoder, encode};
@@ -17,7 +17,7 @@ fn decoded(message: MessageKind, list: &[(&str, &str)]) -> DecodedFields {
 const GET: [(&str, &str); 4] =
     [(":method", "GET"), (":scheme", "https"), (":path", "/"), (":authority", "a")];
 
-/// Whether a request is fine with these fields after those of [`GET`].
+/// Whether a request with these fields after those of [`GET`] is well-formed.
 fn get_with(more: &[(&str, &str)]) -> bool {
     decoded(MessageKind::Request, &[&GET, more].concat()).fault().is_none()
 }
@@ -127,7 +127,7 @@ fn names_are_in_lower_case_and_values_are_clean() {
 fn host_agrees_with_the_authority() {
     assert!(get_with(&[("host", "A")]));
     assert!(!get_with(&[("host", "b")]));
-    // GET is by https
+    // the scheme of GET is https
     for same in ["a:443", "A:443", "a:"] {
         assert!(get_with(&[("host", same)]), "{same}");
     }

@@ -1,4 +1,4 @@
-//! From a header block to fields (RFC 7541 §3).
+//! Decodes header blocks to fields (RFC 7541 §3).
 
 use super::table::{DynamicTable, Faults, HpackEntry};
 use super::{HpackError, huffman, integer};
@@ -9,9 +9,9 @@ use crate::known_names::{KnownName, STATIC, is_name, is_value};
 #[derive(Debug)]
 pub struct HpackDecoder {
     table: DynamicTable,
-    /// The largest table that the peer may ask for, in bytes as RFC 7541 §4.1 counts them.
+    /// The largest table that the peer may request, in bytes as counted by RFC 7541 §4.1.
     table_bytes: usize,
-    /// Bytes that the last block had copied from the table.
+    /// The number of bytes that the last block copied from the table.
     copied_bytes: usize,
 }
 
@@ -21,11 +21,11 @@ impl HpackDecoder {
         HpackDecoder { table: DynamicTable::new(table_bytes), table_bytes, copied_bytes: 0 }
     }
 
-    /// Decodes a whole block into `fields`, which says what is wrong with them. A block is decoded to its
-    /// end even if there are more fields than wanted, because later blocks depend on its table.
+    /// Decodes a complete block into `fields`, which says whether they are valid. A block is decoded to its
+    /// end even if there are more fields than allowed, because later blocks depend on the table.
     ///
     /// # Errors
-    /// [`HpackError`]; the decoder cannot be used any more.
+    /// [`HpackError`]; the decoder must not be used any more.
     pub fn decode(&mut self, block: &[u8], fields: &mut DecodedFields) -> Result<(), HpackError> {
         self.copied_bytes = 0;
         let mut rest = block;
@@ -50,23 +50,23 @@ impl HpackDecoder {
         Ok(())
     }
 
-    /// Bytes that the last block had copied from the table. A field of a few bytes can stand for one that is as long
-    /// as the table, and be added to it anew each time.
+    /// The number of bytes that the last block copied from the table. A field of a few bytes can refer to one
+    /// as long as the table, and be added to it again each time.
     pub fn copied_bytes(&self) -> usize {
         self.copied_bytes
     }
 
-    /// Heap memory it has.
+    /// The heap memory of the decoder.
     pub fn heap_bytes(&self) -> usize {
         self.table.heap_bytes()
     }
 
-    /// The most heap memory a decoder with a table of `table_bytes` has.
+    /// The most heap memory of a decoder with a table of `table_bytes`.
     pub const fn most_heap_bytes(table_bytes: usize) -> usize {
         DynamicTable::most_heap_bytes(table_bytes)
     }
 
-    /// §6.1
+    /// Decodes an indexed field (§6.1).
     #[inline]
     fn indexed(&mut self, bytes: &[u8], fields: &mut DecodedFields) -> Result<usize, HpackError> {
         let (index, used) = integer::read(bytes, 7)?;
@@ -93,7 +93,7 @@ impl HpackDecoder {
         Ok(used)
     }
 
-    /// §6.2: `bits` is 6 if the field is added to the table.
+    /// Decodes a literal field (§6.2): `bits` is 6 if the field is added to the table.
     fn literal(
         &mut self,
         bytes: &[u8],
@@ -146,7 +146,7 @@ impl HpackDecoder {
     }
 }
 
-/// Which names the fields of the static table have.
+/// The known name of each entry of the static table.
 const STATIC_KNOWN: [KnownName; 61] = {
     let mut known = [KnownName::OTHER; 61];
     let mut at = 0;
@@ -172,7 +172,7 @@ const fn same(one: &[u8], other: &[u8]) -> bool {
     true
 }
 
-/// §5.2: appends the string at the front of `bytes` to `out`, and says how much it took.
+/// Appends the string at the front of `bytes` to `out` (§5.2), and returns the number of bytes used.
 #[inline]
 fn string(bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, HpackError> {
     let (len, used) = integer::read(bytes, 7)?;

@@ -1,20 +1,20 @@
-//! Writes fields without a table: names by their place in the static table, values as they are.
+//! Encodes fields without the dynamic table: names by their index in the static table, values literally.
 //!
-//! What it writes may be sent on any connection, so blocks that repeat are made once.
+//! The result may be sent on any connection, so blocks that repeat are encoded once.
 
 use super::huffman;
 use super::integer;
 use crate::known_names::{KnownName, STATIC};
 
-/// A representation that is not added to the peer's table (RFC 7541 §6.2.2).
+/// The first bits of a field that is not added to the peer's table (RFC 7541 §6.2.2).
 const PLAIN: u8 = 0x00;
-/// The same, and no one on the way may add it either (§6.2.3).
+/// The same, for a field that no intermediary may add to a table either (§6.2.3).
 const NEVER: u8 = 0x10;
 
-/// Sets the size of the table to 0, once and for all: what is sent does not use it (§6.3).
+/// Sets the size of the table to 0, once for the connection, because our blocks do not use it (§6.3).
 pub const NO_TABLE: u8 = 0x20;
 
-/// Writes `:status`.
+/// Appends `:status`.
 #[inline]
 pub fn status(out: &mut Vec<u8>, status: u16) {
     let index = match status {
@@ -38,7 +38,7 @@ pub fn status(out: &mut Vec<u8>, status: u16) {
     out.push(0x80 | index);
 }
 
-/// Writes a field. `name` is in lower case. Takes the shorter of text and Huffman code.
+/// Appends a field. `name` is in lower case. The shorter of text and Huffman code is used.
 pub fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     let known = KnownName::of(name);
     let same = |field: &(&str, &str)| field.0.as_bytes() == name && field.1.as_bytes() == value;
@@ -52,14 +52,14 @@ pub fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     string(out, value);
 }
 
-/// Writes a field whose value is secret: proxies on the way do not add it to a table either.
+/// Appends a field whose value is secret: intermediaries do not add it to a table either.
 pub fn secret(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     literal(out, NEVER, KnownName::of(name), name);
     string(out, value);
 }
 
-/// Writes a field whose value differs from answer to answer, such as a date or a length, without looking
-/// for a shorter code.
+/// Appends a field whose value differs from answer to answer, such as a date or a length, without looking for
+/// a shorter code.
 #[inline]
 pub fn plain(out: &mut Vec<u8>, name: KnownName, value: &[u8]) {
     literal(out, PLAIN, name, name.as_str().unwrap_or_default().as_bytes());
@@ -67,8 +67,8 @@ pub fn plain(out: &mut Vec<u8>, name: KnownName, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// Writes a field as it is, without looking for a shorter code: for a peer that is near. `name` is in lower
-/// case.
+/// Appends a field as plain text, without looking for a shorter code: for a peer that is near. `name` is in
+/// lower case.
 pub fn raw(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     let known = KnownName::of(name);
     integer::write(out, PLAIN, 4, known.index());

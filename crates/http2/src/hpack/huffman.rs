@@ -1,12 +1,12 @@
 //! The Huffman code of RFC 7541 appendix B.
 //!
-//! It is canonical: codes of one length are consecutive and follow the order of their symbols, so the
-//! lengths say everything. Text is made of codes of at most 10 bits, which one lookup finds; longer ones
-//! are found by length.
+//! The code is canonical: codes of one length are consecutive and follow the order of their symbols, so the
+//! lengths determine it. Text consists of codes of at most 10 bits, which one lookup finds; longer ones are
+//! found by length.
 
 use super::HpackError;
 
-/// Bits of each symbol's code; the last symbol is EOS.
+/// The number of bits of each symbol's code; the last symbol is EOS.
 #[rustfmt::skip]
 const LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
@@ -30,10 +30,10 @@ const LENGTHS: [u8; 257] = [
 
 const EOS: u16 = 256;
 const LONGEST: usize = 30;
-/// Codes of at most so many bits are found by one lookup.
+/// The largest number of bits of a code that one lookup finds.
 const QUICK: usize = 10;
 
-/// Where codes of one length begin: the first code, and its place in [`Code::symbols`].
+/// The codes of one length: the first code, and its index in [`Code::symbols`].
 #[derive(Clone, Copy)]
 struct CodeGroup {
     first: u32,
@@ -46,7 +46,7 @@ struct Code {
     symbols: [u16; 257],
     groups: [CodeGroup; LONGEST + 1],
     codes: [u32; 257],
-    /// By the next [`QUICK`] bits: symbol × 16 + length, 0 if the code is longer.
+    /// The symbols by the next [`QUICK`] bits: symbol × 16 + length, 0 if the code is longer.
     quick: [u16; 1 << QUICK],
 }
 
@@ -96,7 +96,7 @@ impl Code {
         }
     }
 
-    /// The symbol at the top of `bits`, whose code is longer than [`QUICK`], and its length.
+    /// The symbol at the front of `bits`, whose code is longer than [`QUICK`], and its length.
     #[cold]
     fn long(&self, bits: u64) -> (u16, u32) {
         for length in QUICK + 1..=LONGEST {
@@ -107,15 +107,15 @@ impl Code {
                 return (self.symbols[(group.at + place) as usize], length as u32);
             }
         }
-        // the code is complete: all ones is EOS
+        // only all ones is left, which is EOS, because the code is complete
         (EOS, LONGEST as u32)
     }
 }
 
-/// Appends what `coded` stands for to `out`: at most 8/5 of its length.
+/// Appends the decoded text of `coded` to `out`: at most 8/5 of its length.
 pub(super) fn decode(mut coded: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
     out.reserve(coded.len() * 8 / 5 + 1);
-    // the next bits, from the top; `count` of them are from `coded`
+    // the next bits, from the top; `count` of them come from `coded`
     let (mut bits, mut count) = (0u64, 0u32);
     loop {
         if let Some(eight) = coded.first_chunk::<8>() {
@@ -123,7 +123,7 @@ pub(super) fn decode(mut coded: &[u8], out: &mut Vec<u8>) -> Result<(), HpackErr
             let taken = (63 - count) / 8;
             coded = &coded[taken as usize..];
             count += taken * 8;
-            // at least 56 bits are there; those of bytes not taken are there as well, and come again
+            // there are at least 56 bits; those of bytes not counted are there as well, and are read again
         } else {
             while count <= 56
                 && let Some((&byte, rest)) = coded.split_first()
@@ -146,7 +146,7 @@ pub(super) fn decode(mut coded: &[u8], out: &mut Vec<u8>) -> Result<(), HpackErr
             count -= length;
         }
     }
-    // what follows the last byte counts as ones, as padding does
+    // missing bits after the last byte count as ones, like padding
     let mut ahead = bits | u64::MAX.checked_shr(count).unwrap_or_default();
     while ahead != u64::MAX {
         let (symbol, length) = next(ahead);
@@ -169,7 +169,7 @@ fn next(bits: u64) -> (u16, u32) {
     }
 }
 
-/// Bytes of `text` once encoded.
+/// The encoded length of `text`, in bytes.
 pub(super) fn len(text: &[u8]) -> usize {
     let bits: usize = text.iter().map(|&byte| usize::from(LENGTHS[usize::from(byte)])).sum();
     bits.div_ceil(8)

@@ -2,8 +2,8 @@
 
 use super::HpackError;
 
-/// Bytes after the prefix that are read at most: 28 bits, far more than any length or index here.
-/// Further ones could only be zeros, which an honest encoder does not send.
+/// The largest number of bytes after the prefix that are read: 28 bits, far more than any length or
+/// index here. Further bytes could only be zeros, which an honest encoder does not send.
 const MOST_BYTES: u32 = 4;
 
 /// Reads a number whose prefix is the lower `bits` bits of the first byte. Returns it and its length.

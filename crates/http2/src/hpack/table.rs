@@ -1,18 +1,19 @@
-//! The dynamic table (RFC 7541 §2.3.2): a ring of bytes and a ring of places, nothing for each entry.
+//! The dynamic table (RFC 7541 §2.3.2): a ring of bytes and a ring of entries, without an allocation for each
+//! entry.
 
 use crate::known_names::KnownName;
 use std::collections::VecDeque;
 
-/// What an entry counts besides its bytes (RFC 7541 §4.1).
+/// The size that an entry counts besides its bytes (RFC 7541 §4.1).
 pub(crate) const ENTRY_BYTES: usize = 32;
 
-/// The smallest ring of bytes. Most clients name themselves and a host or two.
+/// The smallest ring, in bytes: most clients send their User-Agent and a host or two.
 const FIRST_BYTES: usize = 512;
 
-/// One field of the table.
+/// One entry of the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HpackEntry {
-    /// Where it begins, counted over all bytes that were ever added, modulo 2³².
+    /// The position of its first byte, counted over all bytes ever added, modulo 2³².
     at: u32,
     pub(super) name_len: u32,
     pub(super) value_len: u32,
@@ -20,7 +21,7 @@ pub(super) struct HpackEntry {
     pub(super) faults: Faults,
 }
 
-/// What may be no field's: a message that uses it is malformed.
+/// Faults of a field: a message that uses it is malformed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Faults {
     pub(super) name: bool,
@@ -39,18 +40,18 @@ impl HpackEntry {
     }
 }
 
-/// The table. It grows with what is in it, up to what its owner allows.
+/// The dynamic table. Its memory grows with its entries, up to what its owner allows.
 #[derive(Debug, Default)]
 pub(super) struct DynamicTable {
-    /// A power of two long, or empty.
+    /// The bytes of the entries; the length is a power of two, or 0.
     ring: Box<[u8]>,
-    /// Where the next byte goes, counted like [`HpackEntry::at`].
+    /// The position of the next byte, counted like [`HpackEntry::at`].
     end: u32,
-    /// The newest first.
+    /// The entries, the newest first.
     entries: VecDeque<HpackEntry>,
-    /// Bytes of all entries.
+    /// The number of bytes of all entries.
     len: usize,
-    /// The most [`size`](DynamicTable::size) it may have.
+    /// The largest [`size`](DynamicTable::size) allowed.
     most: usize,
 }
 
@@ -59,18 +60,18 @@ impl DynamicTable {
         DynamicTable { most, ..DynamicTable::default() }
     }
 
-    /// Its size as the RFC counts it.
+    /// The size as counted by the RFC.
     pub(super) fn size(&self) -> usize {
         self.len + self.entries.len() * ENTRY_BYTES
     }
 
-    /// Changes the most it may hold (§4.3).
+    /// Changes the largest size (§4.3).
     pub(super) fn resize(&mut self, most: usize) {
         self.most = most;
         self.make_room(0);
     }
 
-    /// The entry added so many entries ago.
+    /// The entry that was added `age` entries ago.
     #[inline]
     pub(super) fn get(&self, age: usize) -> Option<HpackEntry> {
         self.entries.get(age).copied()
@@ -88,7 +89,8 @@ impl DynamicTable {
         self.copy(entry.at.wrapping_add(entry.name_len), entry.value_len, out);
     }
 
-    /// Adds a field (§4.4): older ones go until it fits; if it never does, all go and it is not added.
+    /// Adds a field (§4.4): older entries are evicted until it fits. If it can never fit, all are evicted and
+    /// it is not added.
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8], known: KnownName, faults: Faults) {
         let len = name.len() + value.len();
         if !self.make_room(len + ENTRY_BYTES) {
@@ -102,13 +104,13 @@ impl DynamicTable {
         self.len += len;
     }
 
-    /// Heap memory it has.
+    /// The heap memory of the table.
     pub(super) fn heap_bytes(&self) -> usize {
         self.ring.len() + self.entries.capacity() * size_of::<HpackEntry>()
     }
 
-    /// The most heap memory a table of this size has: the ring, and twice the entries that fit, since
-    /// their ring doubles.
+    /// The most heap memory of a table of this size: the ring, and twice the number of entries that fit,
+    /// since their ring doubles.
     pub(super) const fn most_heap_bytes(most: usize) -> usize {
         let ring = if most == 0 { 0 } else { most.next_power_of_two() };
         let ring = if ring < FIRST_BYTES { FIRST_BYTES } else { ring };
@@ -123,7 +125,7 @@ impl DynamicTable {
         true
     }
 
-    /// Makes the ring large enough for `more` bytes.
+    /// Enlarges the ring for `more` bytes.
     fn grow(&mut self, more: usize) {
         let wanted = self.len + more;
         if wanted <= self.ring.len() {
@@ -187,7 +189,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(3);
         for most in [0, 31, 32, 100, 700, 4096, 5000] {
             let mut table = DynamicTable::new(most);
-            // wraps around 2³² on the way
+            // wraps around 2³² during the test
             table.end = u32::MAX - 2000;
             let mut model: VecDeque<(Vec<u8>, Vec<u8>)> = VecDeque::new();
             for round in 0..2000u32 {

@@ -1,10 +1,11 @@
-//! The crate from outside: what another encoder wrote, and the inputs that fuzzers left.
+//! Tests of the crate from outside: with the output of another encoder, and with inputs found by
+//! fuzzers.
 #![forbid(unsafe_code)]
 
 mod seeds;
 mod stories;
 
-// What holds for every input, shared with the fuzz targets.
+// Properties of every input, shared with the fuzz targets.
 #[path = "../../../../fuzz/checks/corpus.rs"]
 mod corpus;
 #[path = "../../../../fuzz/checks/hpack.rs"]

@@ -1,5 +1,5 @@
-//! Every input kept in `fuzz/seeds` goes through the checks of its fuzz target, with the stable
-//! compiler and without a fuzzer; and so do inputs that were damaged at random.
+//! Runs every input in `fuzz/seeds` through the checks of its fuzz target, with the stable compiler
+//! and without a fuzzer, and also inputs that were damaged at random.
 
 use crate::corpus::each_seed;
 use crate::{hpack, http2};

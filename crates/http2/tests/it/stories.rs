@@ -1,4 +1,5 @@
-//! Connections of another encoder: every block says what its story says, one after the other.
+//! Connections of another encoder: each block decodes to the fields in its story, one after the
+//! other.
 
 use forebay_http2::hpack::HpackDecoder;
 use forebay_http2::{DecodedFields, FieldLimits, MessageKind};
@@ -9,7 +10,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(pair).collect()
 }
 
-/// What a block says, in the order of the story: pseudo-fields are kept apart.
+/// The fields of a block, in the order of the story; pseudo-fields are kept apart.
 fn said(fields: &DecodedFields) -> Vec<String> {
     let pseudo = [
         (&b":method"[..], fields.method()),

@@ -1,13 +1,13 @@
-//! An axis and its ticks: where a value lies, and how it is written.
+//! An axis and its ticks: the position of a value, and its label.
 
 use crate::units::{show_count, show_us};
 
-/// What is along an axis.
+/// The kind of values along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChartAxis {
     /// Numbers, from 0, or from the least one if that is less.
     Linear,
-    /// Numbers by their logarithm. What is not above 0 stands at the lower end, by itself.
+    /// Numbers by their logarithm. Those that are not above 0 stand apart, at the lower end.
     Log,
     /// Seconds, from 0.
     Seconds,
@@ -15,25 +15,25 @@ pub enum ChartAxis {
     Quantile,
     /// A number per second, from 0.
     PerSecond,
-    /// µs, logarithmic.
+    /// Microseconds, by their logarithm.
     Time,
 }
 
-/// What the ends of an axis mean, and where it has ticks.
+/// The range of an axis, and its ticks.
 pub(super) struct Scale {
     pub(super) axis: ChartAxis,
     pub(super) from: f64,
     pub(super) to: f64,
     pub(super) ticks: Vec<f64>,
-    /// The least that a logarithm is taken of.
+    /// The least value whose logarithm is taken.
     least: f64,
 }
 
-/// How far left of the least number above 0 those stand that are not, in decades.
+/// How far below the least number above 0 the others stand, in decades.
 const BELOW: f64 = 0.5;
 
 impl Scale {
-    /// That of some values, with about so many ticks.
+    /// The scale for these values, with about `ticks` ticks.
     pub(super) fn new(axis: ChartAxis, values: impl Iterator<Item = f64>, ticks: f64) -> Scale {
         let (mut low, mut high, mut above) = (f64::INFINITY, f64::NEG_INFINITY, f64::INFINITY);
         for value in values {
@@ -47,7 +47,7 @@ impl Scale {
         }
         match axis {
             ChartAxis::Seconds => Scale::even(axis, 0.0, high, ticks),
-            // room above the highest value, so that a constant line is not the edge
+            // room above the highest value, so that a constant line is not at the edge
             ChartAxis::PerSecond => Scale::even(axis, 0.0, high * 1.05, ticks),
             ChartAxis::Linear => {
                 let room = 0.05 * (high - low.min(0.0));
@@ -70,9 +70,9 @@ impl Scale {
         }
     }
 
-    /// With round ticks.
+    /// A scale with round ticks.
     pub(super) fn even(axis: ChartAxis, from: f64, high: f64, ticks: f64) -> Scale {
-        // nothing but zeros: one of what is counted, so that there is a scale
+        // if all values are 0, the scale reaches one of what is counted
         let high = if high > from { high } else { from + 1.0 };
         let raw = (high - from) / ticks;
         let magnitude = 10f64.powf(raw.log10().floor());
@@ -89,7 +89,7 @@ impl Scale {
         Scale { axis: ChartAxis::Quantile, from: 0.0, to: spread(high) + 0.1, ticks, least: 0.1 }
     }
 
-    /// Whole decades, or parts of them when there are few.
+    /// A scale of whole decades, or of parts of them when there are few.
     pub(super) fn decades(axis: ChartAxis, low: f64, high: f64, most: f64) -> Scale {
         let (from, to) = ((low * 0.9).log10(), (high * 1.3).log10());
         let is_short = match axis {
@@ -104,7 +104,7 @@ impl Scale {
         Scale { axis, from, to, ticks, least }
     }
 
-    /// Where a value lies, 0 to 1.
+    /// The position of a value, 0 to 1.
     pub(super) fn place(&self, value: f64) -> f64 {
         let value = match self.axis {
             ChartAxis::Quantile => spread(value),
@@ -128,7 +128,7 @@ impl Scale {
     }
 }
 
-/// A number of a tick, which is round: without the digits that adding has left behind.
+/// The number of a tick, without digits that come from rounding errors.
 fn show_number(value: f64) -> String {
     let size = value.abs();
     match size {

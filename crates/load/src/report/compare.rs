@@ -1,10 +1,10 @@
-//! A report beside an earlier one: what changed, group by group.
+//! The comparison of a report with an earlier one, group by group.
 
 use super::table::columns;
 use super::{GroupReport, Report};
 use crate::units::{show_count, show_us};
 
-/// A figure that is compared: its name, its value, how it is shown, and whether more is better.
+/// A figure that is compared: its name, its value, its format, and whether more is better.
 type Figure = (&'static str, fn(&GroupReport) -> f64, fn(f64) -> String, bool);
 
 const FIGURES: [Figure; 6] = [
@@ -16,20 +16,20 @@ const FIGURES: [Figure; 6] = [
     ("failed", |group| group.failed as f64, show_count, false),
 ];
 
-/// One figure of one group in both runs.
+/// The values of one figure of one group in both runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FigureChange {
-    /// The group.
+    /// The name of the group.
     pub group: String,
-    /// The figure.
+    /// The name of the figure.
     pub figure: &'static str,
     /// The earlier value, as text.
     pub before: String,
-    /// The value now, as text.
+    /// The present value, as text.
     pub now: String,
-    /// Now over before, minus 1; `None` where before was 0.
+    /// The relative change, now / before − 1; `None` where before was 0.
     pub change: Option<f64>,
-    /// Whether the change is for the better; `None` below 2 %, which is noise here.
+    /// Whether the change is for the better; `None` below 2 %, which counts as noise.
     pub better: Option<bool>,
 }
 

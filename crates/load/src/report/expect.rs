@@ -6,7 +6,7 @@ use crate::units::{self, show_count, show_us};
 use std::fmt;
 use std::str::FromStr;
 
-/// A condition. Without a group it must hold for every group.
+/// A condition on a figure. Without a group it must hold for every group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expectation {
     group: Option<String>,
@@ -16,7 +16,7 @@ pub struct Expectation {
     text: String,
 }
 
-/// On which side of its limit a figure is to be.
+/// The side of its limit on which a figure must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bound {
     Below,
@@ -25,7 +25,7 @@ enum Bound {
     AtLeast,
 }
 
-/// How each is written; of two that begin alike, the longer one first.
+/// The sign of each bound; of two with the same beginning, the longer one first.
 const BOUNDS: [(&str, Bound); 4] =
     [("<=", Bound::AtMost), (">=", Bound::AtLeast), ("<", Bound::Below), (">", Bound::Above)];
 
@@ -40,22 +40,22 @@ impl Bound {
     }
 }
 
-/// What can be asked about; latencies count from the intended start.
+/// A figure of a condition; latencies count from the intended start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Metric {
     Mean,
-    /// A percentile, as a share of 1.
+    /// A percentile of the latency, as a share of 1.
     Quantile(f64),
     Max,
     Rate,
     Goodput,
     Errors,
     Conforming,
-    /// Handshakes of TLS per second.
+    /// TLS handshakes per second.
     Handshakes,
-    /// The share of them that resumed a session.
+    /// The share of handshakes that resumed a session.
     Resumed,
-    /// A percentile of their time, as a share of 1.
+    /// A percentile of the handshake time, as a share of 1.
     Handshake(f64),
 }
 
@@ -70,16 +70,16 @@ const METRICS: [(&str, Metric); 8] = [
     ("resumed", Metric::Resumed),
 ];
 
-/// Why a condition was not understood.
+/// Why a condition cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExpectError {
-    /// It has no `<` or `>`.
+    /// The condition has no `<` or `>`.
     Form,
-    /// There is no such figure.
+    /// The condition names no known figure.
     Metric(String),
-    /// The limit is not what the figure is measured in.
+    /// The limit is not in the unit of the figure.
     Limit(&'static str),
-    /// The plan has no such group.
+    /// The plan has no group of this name.
     Group(String),
 }
 
@@ -116,7 +116,7 @@ impl FromStr for Expectation {
             .find_map(|(sign, bound)| rest.strip_prefix(sign).map(|limit| (*bound, limit.trim())));
         let (bound, limit) = found.ok_or(ExpectError::Form)?;
         let what = what.trim();
-        // `p99.9` has a point of its own, so the whole is tried first.
+        // `p99.9` has a point of its own, so the whole text is tried first
         let (group, metric) = match (Metric::named(what), what.split_once('.')) {
             (Some(metric), _) => (None, metric),
             (None, Some((group, name))) => {
@@ -150,8 +150,8 @@ impl Metric {
         (0.0..=100.0).contains(&percent).then_some(Metric::Quantile(percent / 100.0))
     }
 
-    /// Whether the group has what this is a figure of: good answers; for the share of errors,
-    /// requests that came to an end; handshakes.
+    /// Whether the group has measurements for this figure: good answers; for the share of errors,
+    /// requests that ended; or handshakes.
     fn is_known(self, group: &GroupReport) -> bool {
         match self {
             Metric::Errors => group.good > 0 || group.failed > 0,
@@ -207,10 +207,10 @@ impl Metric {
 }
 
 impl Expectation {
-    /// Whether the plan has the group it is about.
+    /// Checks whether the plan has the group that the condition names.
     ///
     /// # Errors
-    /// When it has not.
+    /// The plan has no such group.
     pub fn check_names(&self, plan: &LoadPlan) -> Result<(), ExpectError> {
         match &self.group {
             Some(name) if !plan.groups.iter().any(|group| group.name == *name) => {
@@ -220,13 +220,13 @@ impl Expectation {
         }
     }
 
-    /// Whether it is about the share of requests that failed.
+    /// Whether the condition is about the share of failed requests.
     pub fn is_about_errors(&self) -> bool {
         self.metric == Metric::Errors
     }
 
-    /// What is wrong if it does not hold, as a line for people. Of a group without one good answer
-    /// nothing holds but what is said about its errors.
+    /// The message if the condition does not hold. For a group without a good answer, no condition
+    /// holds except those on its errors.
     pub fn missed(&self, report: &Report) -> Option<String> {
         let asked = |group: &&GroupReport| self.group.as_ref().is_none_or(|n| *n == group.name);
         let holds = |group: &GroupReport| {

@@ -1,4 +1,4 @@
-//! The report as one page for browsers: no script, nothing loaded from elsewhere, light and dark.
+//! The report as one HTML page: no script, nothing loaded from elsewhere, light and dark.
 
 use super::{GroupReport, IntervalPoint, Latency, Report};
 use crate::chart::{
@@ -10,7 +10,7 @@ use std::fmt::Write;
 const STYLE: &str = include_str!("page.css");
 
 impl Report {
-    /// The page; with a baseline, also what changed since.
+    /// Writes the page; with a baseline, it also shows the changes.
     pub fn to_html(&self, baseline: Option<&Report>) -> String {
         let names: Vec<_> = self.groups.iter().map(|group| escape(&group.name)).collect();
         let mut page = format!(
@@ -30,7 +30,7 @@ impl Report {
         page + "</main>\n</html>\n"
     }
 
-    // Writing to a String cannot fail, so results of write! are dropped below.
+    // writing to a String cannot fail, so results of write! are dropped below
     fn head(&self, page: &mut String) {
         let _ = writeln!(
             page,
@@ -152,7 +152,7 @@ impl Report {
     fn distribution(&self) -> Vec<ChartLine> {
         let mut all = Vec::new();
         for (colour, group) in self.groups.iter().enumerate() {
-            // The last point is the maximum; it has no place on this axis but the highest one.
+            // the last point is the maximum, at quantile 1, which would be infinitely far out on this axis
             let curve = |times: &Latency| {
                 let inner = times.curve.iter().filter(|point| point.0 < 1.0);
                 inner.map(|point| Some(*point)).collect()
@@ -323,7 +323,7 @@ fn figures(group: &GroupReport) -> String {
         + &cell(time(times.max_us), "max", "")
 }
 
-/// A chart with these lines, as wide as the page.
+/// A chart of these lines, as wide as the page.
 fn lines(title: &str, lines: &[ChartLine], x: ChartAxis, y: ChartAxis) -> String {
     Chart { title, x, y, lines: lines.to_vec(), ..Chart::default() }.to_svg()
 }

@@ -1,4 +1,4 @@
-//! What a run found, as values: the JSON file is exactly this.
+//! The results of a run, as values: the JSON file has exactly these.
 
 mod compare;
 pub mod expect;
@@ -21,38 +21,38 @@ use std::collections::BTreeMap;
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Version of Forebay that wrote it.
+    /// The version of Forebay that wrote the report.
     pub version: String,
-    /// Milliseconds since 1970 at the end of the run.
+    /// The end of the run, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// Measured time, seconds.
+    /// The measured time, in seconds.
     pub seconds: f64,
-    /// Warm-up before it, seconds.
+    /// The warm-up before it, in seconds.
     pub warmup_s: f64,
-    /// Length of a point of the series, seconds.
+    /// The length of a point of the series, in seconds.
     pub interval_s: f64,
-    /// Threads of the generator.
+    /// The number of threads of the generator.
     pub threads: usize,
     /// The seed of everything random.
     pub seed: u64,
-    /// One per group, in the order of the plan.
+    /// The results of each group, in the order of the plan.
     pub groups: Vec<GroupReport>,
-    /// The generator about itself.
+    /// The measurements of the generator itself.
     pub generator: Generator,
 }
 
-/// What a group found.
+/// The results of a group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupReport {
-    /// Its name.
+    /// The name of the group.
     pub name: String,
-    /// What it did, in a few words.
+    /// A description of its load, in a few words.
     pub load: String,
-    /// Which server it asked.
+    /// The URL of its server.
     pub url: String,
-    /// Whether its loop was open.
+    /// Whether it is an open loop.
     pub open: bool,
-    /// Measured time in which it was active, seconds.
+    /// The part of the measured time in which it was active, in seconds.
     pub seconds: f64,
     /// Requests that were due in the measured time.
     pub offered: u64,
@@ -79,101 +79,104 @@ pub struct GroupReport {
     pub good_bytes_per_s: f64,
     /// Failed requests by kind; only kinds that occurred.
     pub failures: BTreeMap<String, u64>,
-    /// Why, of kinds that have more than one reason: by kind and reason, for people.
+    /// The reasons of failures of which more than the kind is known: by kind and reason, for the
+    /// operator.
     #[serde(default)]
     pub reasons: BTreeMap<String, BTreeMap<String, u64>>,
     /// Answers by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Its connections.
+    /// The group's connections.
     pub connections: ConnectionsReport,
-    /// From the intended start of a request to its answer's last byte.
+    /// The time from the intended start of a request to the last byte of its answer.
     pub latency: Latency,
-    /// From the actual start: the send, or the connect where the request needed one.
+    /// The time from the actual start: the send, or the connect where the request needed one.
     pub service: Latency,
-    /// From connect to established.
+    /// The time from connect to established.
     pub connect: Latency,
-    /// TLS, if it was to be spoken.
+    /// The TLS handshakes, if the group speaks TLS.
     #[serde(default)]
     pub tls: Option<TlsReport>,
-    /// Over time.
+    /// The figures over time.
     pub series: Vec<IntervalPoint>,
-    /// The most a connection receives, bit/s, if that is limited.
+    /// The highest rate at which a connection receives, in bit/s, if it is limited.
     pub line_bit_per_s: Option<f64>,
-    /// Its clients one by one (closed loops only).
+    /// The clients judged one by one (closed loops only).
     pub clients: Option<ClientCounts>,
 }
 
-/// Connections of a group, in the measured time and the drain.
+/// The connections of a group, in the measured time and the drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionsReport {
-    /// Begun.
+    /// Connections begun.
     pub opened: u64,
-    /// Established.
+    /// Connections established.
     pub connected: u64,
-    /// Attempts whose SYN was repeated.
+    /// Connections whose SYN was repeated.
     pub syn_retried: u64,
     /// Repeated SYNs.
     pub syn_retries: u64,
-    /// Those on which the server has said goodbye (GOAWAY).
+    /// Connections on which the server sent GOAWAY.
     #[serde(default)]
     pub goaways: u64,
     /// Arrivals that found all of the group's connections taken.
     pub waited: u64,
 }
 
-/// What TLS did, in the measured time and the drain. Handshakes that failed are among the failures.
+/// The TLS handshakes of a group, in the measured time and the drain. Failed handshakes are counted
+/// among the failures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TlsReport {
     /// Whether certificates were verified.
     pub verified: bool,
-    /// Handshakes done in full.
+    /// Full handshakes.
     pub full: u64,
     /// Handshakes that resumed a session.
     pub resumed: u64,
     /// Handshakes of both kinds per second of the measured time.
     pub rate: f64,
-    /// From established to the end of the handshake, as the client sees it.
+    /// The time from established to the end of the handshake, as the client sees it.
     pub handshake: Latency,
-    /// Handshakes by what was agreed on: version, cipher, group of the key exchange, protocol.
+    /// The number of handshakes by what was negotiated: version, cipher, group of the key exchange,
+    /// protocol.
     pub agreed: BTreeMap<String, u64>,
 }
 
-/// A distribution of times, µs. Requests that timed out, or had no answer when the drain ended, are
-/// in it with the time they had waited; other failures are not.
+/// A distribution of times, in µs. Requests that timed out, or had no answer when the drain ended,
+/// are included with the time they had waited; other failures are not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many.
+    /// The number of times.
     pub count: u64,
-    /// Mean.
+    /// The mean.
     pub mean_us: f64,
-    /// Shortest.
+    /// The shortest.
     pub min_us: f64,
-    /// Median.
+    /// The median.
     pub p50_us: f64,
-    /// 90th percentile.
+    /// The 90th percentile.
     pub p90_us: f64,
-    /// 95th percentile; 0 in reports of versions that did not note it.
+    /// The 95th percentile; 0 in reports of versions that did not record it.
     #[serde(default)]
     pub p95_us: f64,
-    /// 99th percentile.
+    /// The 99th percentile.
     pub p99_us: f64,
-    /// 99.9th percentile.
+    /// The 99.9th percentile.
     pub p999_us: f64,
-    /// Longest.
+    /// The longest.
     pub max_us: f64,
-    /// The whole curve: quantile (0 to 1) and time.
+    /// The whole curve: pairs of quantile (0 to 1) and time.
     pub curve: Vec<(f64, f64)>,
 }
 
 impl Latency {
-    /// What tables show of it, in their order: mean, the percentiles upward, the longest, µs.
+    /// The columns of tables, in their order: mean, the percentiles upward, the longest; in µs.
     fn columns_us(&self) -> [f64; 7] {
         let Latency { mean_us, p50_us, p90_us, p95_us, p99_us, p999_us, max_us, .. } = *self;
         [mean_us, p50_us, p90_us, p95_us, p99_us, p999_us, max_us]
     }
 }
 
-/// Closed-loop clients, each judged by itself as SPECweb99 does.
+/// The clients of a closed loop, each judged by itself as in SPECweb99.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientCounts {
     /// Clients that sent a request.
@@ -182,41 +185,42 @@ pub struct ClientCounts {
     pub conforming: u64,
     /// Clients with ≥ 1 % failures.
     pub invalid: u64,
-    /// Mean of the clients' rates while a request was under way, bit/s.
+    /// The mean of the clients' rates while a request was under way, in bit/s.
     pub mean_bit_per_s: f64,
-    /// The slowest client, bit/s.
+    /// The rate of the slowest client, in bit/s.
     pub min_bit_per_s: f64,
-    /// The fastest client, bit/s.
+    /// The rate of the fastest client, in bit/s.
     pub max_bit_per_s: f64,
 }
 
-/// The generator about itself.
+/// The measurements of the generator itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
-    /// CPU time of all threads over the measured time; 1.0 is a whole core. Waits for the next
-    /// arrival that were spent awake are not in it.
+    /// The CPU time of all threads over the measured time; 1.0 is a whole core. Time that was spent
+    /// spinning until the next arrival is not included.
     pub cpu_cores: f64,
-    /// The same for those waits.
+    /// The time spent spinning, in the same unit.
     pub spinning_cores: f64,
-    /// The busiest thread's CPU time over the measured time, without such waits, 0 to 1.
+    /// The busiest thread's CPU time over the measured time, without spinning, 0 to 1.
     pub busiest_thread: f64,
-    /// CPU time per request that ended, without such waits, µs.
+    /// The CPU time per request that ended, without spinning, in µs.
     pub cpu_us_per_request: f64,
-    /// The share of the measured time in which a thread could run but had no core; the worst
-    /// thread's, 0 to 1.
+    /// The share of the measured time in which a thread could run but had no core, 0 to 1; that of
+    /// the worst thread.
     pub starved: f64,
-    /// How late the generator was with what it had planned.
+    /// How late the generator did what it had planned.
     pub lateness: Latency,
-    /// Why the figures may be the generator's rather than the target's; empty: they are not.
+    /// The reasons why the figures may be limited by the generator rather than the target; empty if
+    /// there are none.
     pub bottlenecks: Vec<String>,
 }
 
-/// A conforming SPECweb99 connection receives this much.
+/// The rate, in bit/s, that a conforming SPECweb99 connection receives at least.
 const CONFORMING_BIT_PER_S: f64 = 320_000.0;
 
 impl Report {
     pub(crate) fn new(plan: &LoadPlan, ledger: &Ledger<'_>, finished: &[Finished]) -> Report {
-        // All threads measured the same time, which is shorter than planned after a stop.
+        // all threads measured the same time, which is shorter than planned after a stop
         let seconds = finished.first().map_or(0.0, |thread| thread.measured_ns as f64 / 1e9);
         let groups = plan.groups.iter().zip(&ledger.groups).enumerate();
         let groups: Vec<_> = groups
@@ -241,17 +245,17 @@ impl Report {
         report
     }
 
-    /// Reads a report that was written as JSON.
+    /// Reads a report from JSON.
     ///
     /// # Errors
-    /// When the text is not one.
+    /// The text is not a report.
     pub fn from_json(text: &str) -> Result<Report, serde_json::Error> {
         serde_json::from_str(text)
     }
 
     /// The report as JSON, indented.
     pub fn to_json(&self) -> String {
-        // Maps have text or number keys and no value fails to serialize, so there is no error.
+        // maps have text or number keys and no value fails to serialize, so there is no error
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 }
@@ -303,7 +307,7 @@ impl GroupReport {
             ),
             open: group.is_open(),
             seconds: active_s,
-            // One that was due just before the end may have been taken note of just after it.
+            // a request that was due just before the end may have been counted just after it
             offered: counts.offered,
             sent: measured.sent,
             answered: counts.answered,
@@ -384,17 +388,17 @@ impl Latency {
         }
     }
 
-    /// The time that a share `quantile` of all do not exceed, from the curve: the next of its points
-    /// that is not below. Whole percents, and tenths of the last one, are points.
+    /// The time that a share `quantile` of all do not exceed: the next point of the curve that is
+    /// not below. Whole percents, and tenths of the last one, are points.
     pub fn quantile_us(&self, quantile: f64) -> f64 {
-        // a share that was read as a percentage is not exactly the one that was divided here
+        // a share read as a percentage differs slightly from one that was divided here
         let point = self.curve.iter().find(|(share, _)| *share >= quantile - 1e-12);
         point.map_or(self.max_us, |(_, us)| *us)
     }
 }
 
-/// Points of the curve: ten per halving of the distance to 1, as far as there are samples, and the
-/// percentiles that people name.
+/// The points of the curve: ten per halving of the distance to 1, as far as there are samples, and
+/// the usual percentiles.
 fn curve(times: &TimeHistogram) -> Vec<(f64, f64)> {
     let halvings = (times.count() as f64).log2().min(24.0);
     let steps = (halvings * 10.0).ceil() as u32;

@@ -5,11 +5,11 @@ use crate::units::{show_count, show_us};
 use std::fmt::Write;
 
 impl Report {
-    /// The report as a table and, below it, what a reader must know to trust it.
+    /// Writes the report as a table and, below it, what a reader must know to judge it.
     pub fn to_table(&self) -> String {
         let mut text = String::new();
         for group in &self.groups {
-            // Writing to a String cannot fail.
+            // writing to a String cannot fail
             let _ = writeln!(text, "{} ({})\n  {}", group.name, group.load, group.url);
         }
         text.push('\n');
@@ -84,7 +84,7 @@ fn time_row(name: &str, what: &str, times: &Latency) -> Vec<String> {
     row
 }
 
-/// What only some groups have.
+/// Writes the details that only some groups have.
 fn details(group: &GroupReport, text: &mut String) {
     let name = &group.name;
     if !group.failures.is_empty() {
@@ -124,7 +124,7 @@ fn details(group: &GroupReport, text: &mut String) {
     }
 }
 
-/// Rows under heads; the first columns to the left, numbers to the right.
+/// Formats rows under column heads; the first columns to the left, numbers to the right.
 pub(super) fn columns(rows: &[Vec<String>], heads: &[&str]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());

@@ -1,15 +1,16 @@
-//! Whether the figures are the target's or the generator's own: the rules by which it says so.
+//! The rules that decide whether the figures are the target's or limited by the generator itself.
 
 use super::{GroupReport, Report};
 use crate::units::show_us;
 
-/// A thread above this has no time left.
+/// The part of a thread's time above which it has none left.
 const BUSY: f64 = 0.95;
-/// A thread that could not run this much of the time did not measure alone.
+/// The part of the time without a core above which a thread did not measure reliably.
 const STARVED: f64 = 0.05;
-/// Planned things done later than this, at the 99th percentile, distort latencies, µs.
+/// The lateness of planned actions, at the 99th percentile, above which latencies are distorted, in
+/// µs.
 const LATE_US: f64 = 1_000.0;
-/// Fewer requests sent than due by more than this is a schedule not kept.
+/// The ratio of sent to due requests below which a schedule was not kept.
 const KEPT: f64 = 0.99;
 
 pub(super) fn bottlenecks(report: &Report) -> Vec<String> {
@@ -30,7 +31,7 @@ pub(super) fn bottlenecks(report: &Report) -> Vec<String> {
             generator.starved * 100.0
         ));
     }
-    // The lateness of an overloaded target's clients is the target's; that of a schedule is ours.
+    // the lateness of clients of an overloaded target is the target's; that of a schedule is ours
     if generator.lateness.p99_us > LATE_US {
         found.push(format!(
             "the generator was late: p99 {} behind its schedule",

@@ -1,4 +1,4 @@
-//! What a report says in words for people: what a group does, why requests failed, TLS and clients.
+//! The words of a report: what a group does, why requests failed, TLS and clients.
 
 use super::{ClientCounts, GroupReport, Report, TlsReport};
 use crate::failure::RequestFailure;
@@ -6,7 +6,7 @@ use crate::plan::{ClientGroup, LoadModel, RequestsPerConnection, StatedVersion};
 use crate::units;
 
 impl Report {
-    /// Why there is no result, as a line for people: no request had a good answer.
+    /// The message if there is no result because no request had a good answer.
     pub fn failed_whole(&self) -> Option<String> {
         if self.groups.iter().any(|group| group.good > 0) {
             return None;
@@ -30,7 +30,7 @@ impl GroupReport {
         if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) }
     }
 
-    /// Failed requests by kind, for people.
+    /// The failed requests by kind, described in words.
     pub(super) fn failures_in_words(&self) -> Vec<String> {
         let reasons = |kind: &String| {
             let all = self.reasons.get(kind).into_iter().flatten();
@@ -44,7 +44,7 @@ impl GroupReport {
     }
 }
 
-/// What a group does, in a few words.
+/// Describes what a group does, in a few words.
 pub(super) fn describe(group: &ClientGroup) -> String {
     let mut text = match &group.load {
         LoadModel::Closed { connections, think, .. } => {
@@ -105,7 +105,7 @@ pub(super) fn describe(group: &ClientGroup) -> String {
 }
 
 impl TlsReport {
-    /// What was agreed on, how often, and by which kind of handshake.
+    /// Describes what was negotiated, how often, and by which kind of handshake.
     pub(super) fn describe(&self) -> String {
         let agreed = self.agreed.iter().map(|(agreed, count)| format!("{agreed} × {count}"));
         let agreed: Vec<_> = agreed.collect();
@@ -121,7 +121,7 @@ impl TlsReport {
 }
 
 impl ClientCounts {
-    /// The counts as a sentence.
+    /// Describes the counts in a sentence.
     pub(super) fn describe(&self) -> String {
         format!(
             "{} active, {} conforming (≥ 320 kbit/s), {} invalid (≥ 1 % failed); kbit/s each: mean \

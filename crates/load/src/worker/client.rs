@@ -1,4 +1,4 @@
-//! One client: a place that has at most one connection, and what is under way on it.
+//! One client: a slot with at most one connection, and the requests under way on it.
 
 use super::http2::session::Http2Session;
 use super::request::Pending;
@@ -9,75 +9,75 @@ use forebay_tls::ClientSession;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-/// What a client is doing. All times are nanoseconds after the start of the run.
+/// The state of a client. All times are nanoseconds after the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientPhase {
-    /// Nothing, and nothing is planned.
+    /// Nothing is under way or planned.
     Free,
-    /// Waits for its timer to connect.
+    /// Waiting for the timer to connect.
     Waiting,
     /// The handshake is under way: that of TCP, and then that of TLS.
     Connecting,
     /// Requests are under way.
     Busy,
-    /// Waits for its timer to send the next request.
+    /// Waiting for the timer to send the next request.
     Thinking,
-    /// Connected, and waits for an arrival (open loop).
+    /// Connected, and waiting for an arrival (open loop).
     Idle,
-    /// All requests are answered; stays silent until its timer.
+    /// All requests are answered; the connection stays silent until the timer.
     Holding,
 }
 
-/// The narrow line of a client that receives at a limited rate.
+/// The simulated narrow link of a client that receives at a limited rate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bandwidth {
-    /// When it has delivered everything that was read so far.
+    /// The time at which the link has delivered everything read so far.
     pub(super) free_ns: u64,
-    /// The socket has something to read, or has ended.
+    /// Whether the socket is readable, or has ended.
     pub(super) readable: bool,
-    /// The server has ended the stream; reads must go on to its end.
+    /// Whether the server has ended the stream; reads must continue to its end.
     pub(super) ended: bool,
 }
 
 pub(super) struct LoadClient {
     pub(super) socket: Option<OwnedFd>,
-    /// How it speaks TLS, with what it can resume.
+    /// The TLS client, with the sessions it can resume.
     pub(super) tls: Option<forebay_tls::TlsClient>,
-    /// Its connection's session of TLS.
+    /// The TLS session of the connection.
     pub(super) session: Option<Box<ClientSession>>,
-    /// Its connection, if that is of HTTP/2.
+    /// The HTTP/2 state of the connection, if it speaks that.
     pub(super) http2: Option<Box<Http2Session>>,
-    /// Told apart from the connections this place had before.
+    /// A number that distinguishes the connection from earlier ones of this slot.
     pub(super) generation: u32,
     pub(super) group: usize,
-    /// Its number in the group, over all threads.
+    /// The client's number in the group, over all threads.
     pub(super) number: u32,
     pub(super) phase: ClientPhase,
     pub(super) reader: AnswerReader,
     pub(super) pending: VecDeque<Pending>,
     /// The part of a request that the socket did not take.
     pub(super) unsent: Vec<u8>,
-    /// Requests this connection may still send; `u32::MAX`: any number.
+    /// The number of requests this connection may still send; `u32::MAX`: any number.
     pub(super) left: u32,
     pub(super) version: StatedVersion,
-    /// The arrival this connection was opened for: its time, and its line in the trace.
+    /// The arrival for which the connection was opened: its time, and its line in the trace.
     pub(super) arrival: Option<(u64, Option<u32>)>,
     /// When the connection was begun; `None` once a request was sent on it.
     pub(super) opened_ns: Option<u64>,
-    /// When its TCP connection was established, while the handshake of TLS is under way.
+    /// When the TCP connection was established, while the TLS handshake is under way.
     pub(super) established_ns: Option<u64>,
-    /// Since when requests are under way of which no time was counted yet.
+    /// The time from which the time with requests under way has not been counted yet.
     pub(super) busy_from_ns: u64,
-    /// When it is given up; `u64::MAX`: never.
+    /// When the request or connection is given up; `u64::MAX`: never.
     pub(super) deadline_ns: u64,
-    /// When its timer rings; `u64::MAX`: it has none.
+    /// When the timer fires; `u64::MAX`: there is none.
     pub(super) timer_ns: u64,
-    /// The last request failed: its client waits before the next (closed loop).
+    /// Whether the last request failed, so that the client waits before the next (closed loop).
     pub(super) has_failed: bool,
     pub(super) line: Bandwidth,
-    /// What the line has not delivered yet.
+    /// Bytes that the link has not delivered yet.
     pub(super) held: Vec<u8>,
-    /// It is among those of its group that can take a request.
+    /// Whether the client is in its group's list of those that can take a request.
     pub(super) is_listed: bool,
     /// Bytes received since the last complete answer.
     pub(super) answer_bytes: u64,
@@ -120,7 +120,7 @@ impl LoadClient {
         }
     }
 
-    /// Closes the connection and forgets what belonged to it.
+    /// Closes the connection and resets its state.
     pub(super) fn close(&mut self) {
         self.socket = None;
         self.session = None;
@@ -141,7 +141,7 @@ impl LoadClient {
         self.answer_bytes = 0;
     }
 
-    /// Whether one more request may be under way on its connection, where that may be `at_once`.
+    /// Whether one more request may be under way on the connection, where `at_once` may be.
     #[inline]
     pub(super) fn has_room(&self, at_once: usize) -> bool {
         self.pending.len() < at_once

@@ -1,4 +1,4 @@
-//! Connections: begun, established, failed, closed.
+//! Connections of clients: how they begin, are established, fail and are closed.
 
 use super::client::ClientPhase;
 use super::group::LoopKind;
@@ -12,14 +12,16 @@ use forebay_sys::socket;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// The receive buffer of a client with a narrow line: small, so that the server feels it.
+/// The receive buffer of a client with a narrow link, in bytes: small, so that the server notices.
 const NARROW_BUFFER_BYTES: usize = 16 * 1024;
 
-/// A handshake without loss is never this slow; a repeated SYN comes after a second (RFC 6298).
+/// A time that a handshake without loss never takes, in ns; a repeated SYN comes after a second
+/// (RFC 6298).
 const SUSPICIOUS_NS: u64 = 100_000_000;
 
-/// A pool grows by so many connections at once. Arrivals behind them wait for the first that is
-/// free, new or old; a burst would otherwise fill the backlog with connections that are not needed.
+/// The largest number of connections that a pool begins at once. Further arrivals wait for the
+/// first free connection, new or old; otherwise a burst would fill the backlog with connections
+/// that are not needed.
 const MOST_CONNECTING: u32 = 64;
 
 impl LoadWorker<'_> {
@@ -63,7 +65,7 @@ impl LoadWorker<'_> {
         }
     }
 
-    /// An event on a connection that is being made.
+    /// Handles an event on a connection that is being established.
     pub(super) fn handshake(&mut self, slot: usize, event: ReadyDescriptor) {
         let client = &self.clients[slot];
         let Some(socket) = &client.socket else { return };
@@ -105,7 +107,7 @@ impl LoadWorker<'_> {
         }
     }
 
-    /// The handshake of TLS is done. False when the connection is closed.
+    /// Handles the end of the TLS handshake. Returns false when the connection is closed.
     pub(super) fn secured(&mut self, slot: usize) -> bool {
         let client = &mut self.clients[slot];
         let group = &mut self.groups[client.group];
@@ -123,7 +125,7 @@ impl LoadWorker<'_> {
         self.clients[slot].generation == generation
     }
 
-    /// Requests can be made on a connection.
+    /// Handles a connection that is ready for requests.
     fn opened(&mut self, slot: usize) {
         let client = &mut self.clients[slot];
         let group = &mut self.groups[client.group];
@@ -140,17 +142,18 @@ impl LoadWorker<'_> {
         }
     }
 
-    /// The handshake of TLS has come to no good end.
+    /// Handles a TLS handshake that failed.
     pub(super) fn handshake_failed(&mut self, slot: usize, why: &str) {
         self.send_rest(slot);
         if self.clients[slot].phase != ClientPhase::Connecting {
-            // what was sent found the connection broken, and that was noted
+            // the send found the connection broken, and the failure was recorded there
             return;
         }
         self.connect_failed_for(slot, RequestFailure::Handshake, Some(why));
     }
 
-    /// Asks the kernel about repeated SYNs, where the handshake took so long that there may be some.
+    /// Gets the number of repeated SYNs from the kernel, if the handshake took so long that there
+    /// may be some.
     fn note_retries(&mut self, slot: usize, took_ns: u64) {
         if took_ns < SUSPICIOUS_NS {
             return;
@@ -163,7 +166,7 @@ impl LoadWorker<'_> {
         counts.syn_retried += u64::from(retries > 0);
     }
 
-    /// A connection did not come about: the request it was for has failed.
+    /// Fails the request for which a connection could not be established.
     pub(super) fn connect_failed(&mut self, slot: usize, failure: RequestFailure) {
         let is_late = failure == RequestFailure::ConnectTimeout;
         let is_shaking = is_late && self.clients[slot].established_ns.is_some();
@@ -177,25 +180,25 @@ impl LoadWorker<'_> {
         self.lose_first(slot, failure, why);
     }
 
-    /// A server that takes no stream has not taken the one that a connection was made for.
+    /// Fails the first request of a connection on which the server allows no stream.
     pub(super) fn never_asked(&mut self, slot: usize) {
         self.lose_first(slot, RequestFailure::Timeout, Some("the server takes no stream"));
     }
 
-    /// The request that a connection was made for has failed before it was sent.
+    /// Fails the request for which a connection was made, before it was sent.
     fn lose_first(&mut self, slot: usize, failure: RequestFailure, why: Option<&str>) {
         let client = &mut self.clients[slot];
         let opened_ns = client.opened_ns.unwrap_or(self.now_ns);
         let group = &mut self.groups[client.group];
         let arrival = match group.kind {
-            // others have made the requests it would have made
+            // other connections have made the requests that this one would have made
             LoopKind::Closed | LoopKind::Session if group.has_made_all() => None,
             LoopKind::Closed => {
                 group.tally.counts.offered += 1;
                 Some(opened_ns)
             }
             LoopKind::Session => client.arrival.take().map(|(at_ns, _)| at_ns),
-            // If another connection has become free for it, that does no harm.
+            // there may be none left, if other connections have become free for all that waited
             LoopKind::Pool => group.waiting.pop_front().map(|arrival| arrival.at_ns),
         };
         if let Some(at_ns) = arrival {
@@ -213,7 +216,7 @@ impl LoadWorker<'_> {
                     | RequestFailure::Timeout
                     | RequestFailure::Unfinished
             ) {
-                // It would have taken longer than this.
+                // the request would have taken longer than this
                 group.tally.actual.record(self.now_ns - opened_ns);
                 if group.kind != LoopKind::Closed {
                     group.tally.intended.record(self.now_ns - at_ns);
@@ -223,7 +226,7 @@ impl LoadWorker<'_> {
         self.end_connection(slot, true);
     }
 
-    /// Closes a client's connection, after the words that belong there.
+    /// Closes a client's connection, with GOAWAY and close_notify if the protocols have them.
     pub(super) fn close(&mut self, slot: usize) {
         let client = &mut self.clients[slot];
         let has_words = client.session.is_some() || client.http2.is_some();
@@ -233,7 +236,7 @@ impl LoadWorker<'_> {
         self.clients[slot].close();
     }
 
-    /// Says that nothing more is asked. What does not leave at once is not sent.
+    /// Sends GOAWAY and close_notify. What the socket does not take at once is dropped.
     fn say_goodbye(&mut self, slot: usize) {
         let client = &mut self.clients[slot];
         let Some(socket) = &client.socket else { return };
@@ -251,7 +254,7 @@ impl LoadWorker<'_> {
         let _ = socket::send(socket.as_fd(), &self.output, false);
     }
 
-    /// Closes a client's connection and says what it does next.
+    /// Closes a client's connection and decides what the client does next.
     pub(super) fn end_connection(&mut self, slot: usize, failed: bool) {
         let think = match self.clients[slot] {
             LoadClient { phase: ClientPhase::Thinking, timer_ns, .. } => Some(timer_ns),
@@ -271,7 +274,7 @@ impl LoadWorker<'_> {
             return;
         }
         match think {
-            // The timer is still in the heap; it will find a client without a connection.
+            // the timer is still in the heap; it will find a client without a connection
             Some(at_ns) => {
                 self.clients[slot].phase = ClientPhase::Thinking;
                 self.clients[slot].timer_ns = at_ns;
@@ -280,12 +283,12 @@ impl LoadWorker<'_> {
                 let pause_ns = group.draw_ns(&group.plan.pause);
                 self.wake_at(slot, ClientPhase::Waiting, self.now_ns + pause_ns);
             }
-            // A connection that fails at once comes back here as failed, so this cannot recur.
+            // a connection that fails at once comes back here as failed, so this cannot recur
             None => self.connect(slot),
         }
     }
 
-    /// Gives arrivals that wait to idle connections, and opens new ones for the others.
+    /// Gives waiting arrivals to idle connections, and opens new ones for the others.
     pub(super) fn serve_waiting(&mut self, place: usize) {
         let mut passed = 0;
         loop {
@@ -312,7 +315,7 @@ impl LoadWorker<'_> {
                             continue;
                         }
                         ClientPhase::Free if connects => slot as usize,
-                        // those behind it may have a connection
+                        // later idle entries may still have a connection
                         ClientPhase::Free if passed < group.idle.len() => {
                             passed += 1;
                             group.idle.push_back((slot, generation));
@@ -350,7 +353,7 @@ fn failure_of(error: &io::Error) -> RequestFailure {
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
             RequestFailure::Unreachable
         }
-        // What is left comes from this machine: no port, no descriptor, no memory, no permission.
+        // the other errors come from this machine: no port, no descriptor, no memory, no permission
         _ => RequestFailure::Exhausted,
     }
 }

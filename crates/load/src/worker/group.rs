@@ -16,13 +16,13 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// How requests of this group come about, as the loop sees it.
+/// The kinds of loops, as far as the thread distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoopKind {
     Closed,
-    /// Arrivals are requests over a pool of connections.
+    /// An open loop whose arrivals are requests over a pool of connections.
     Pool,
-    /// Arrivals are connections.
+    /// An open loop whose arrivals are connections.
     Session,
 }
 
@@ -35,37 +35,37 @@ pub(super) struct GroupShare<'p> {
     pub(super) connect_timeout_ns: u64,
     pub(super) tally: GroupTally,
     pub(super) rng: Rng,
-    /// Requests this share still makes in the measured time; `None`: any number.
+    /// The number of requests this share still makes in the measured time; `None`: any number.
     left: Option<u64>,
     measured_from_ns: u64,
     template: RequestTemplate,
-    /// The same for HTTP/2.
+    /// The prepared requests for HTTP/2.
     blocks: Blocks,
     schedule: Option<StepBy<Skip<Schedule>>>,
     pub(super) next_arrival: Option<Arrival>,
-    /// Arrivals that no connection has taken yet, oldest first.
+    /// Arrivals that no connection has taken yet, the oldest first.
     pub(super) waiting: VecDeque<Arrival>,
-    /// Connected clients without a request, with the generation they had then. In a pool that
-    /// [spreads](GroupShare::spreads), those that have lost their connection too.
+    /// Connected clients without a request, with their generation at that time. In a pool that
+    /// [spreads](GroupShare::spreads), also those that have lost their connection since.
     pub(super) idle: VecDeque<(u32, u32)>,
     /// Other clients without a connection (open loop).
     pub(super) free: Vec<u32>,
     pub(super) connecting: u32,
-    /// Clients made for this group on this thread, and how many there may be.
+    /// The number of clients made for this group on this thread, and the largest number there may be.
     pub(super) clients: u32,
     pub(super) clients_limit: u32,
-    /// Which source address the next connection has, counted from the first; for sessions only.
+    /// The index of the next connection's source address; used for sessions only.
     next_source: u32,
     /// The next port of the source's range, counted from its start.
     next_port: u32,
-    /// How far this thread is from its next turn with both.
+    /// The distance to this thread's next address and port.
     step: u32,
-    /// Length and CRC-32 of the first answer to each request.
+    /// The length and CRC-32 of the first answer to each request.
     first: HashMap<ChosenPath, (u64, u32)>,
 }
 
 impl<'p> GroupShare<'p> {
-    /// The share of thread `index` out of `plan.threads`.
+    /// The share of thread `index` of `plan.threads`.
     pub(super) fn new(
         plan: &LoadPlan,
         group: &'p ClientGroup,
@@ -74,7 +74,7 @@ impl<'p> GroupShare<'p> {
     ) -> GroupShare<'p> {
         let (from_ns, mut until_ns) = group.active_ns(plan);
         let measured_from_ns = plan.warmup.as_nanos() as u64;
-        // of a closed loop with few clients, not every thread has one
+        // in a closed loop with few clients, not every thread has one
         let with_clients = match group.load {
             LoadModel::Closed { connections, .. } => plan.threads.min(connections as usize),
             LoadModel::Open { .. } => plan.threads,
@@ -86,7 +86,7 @@ impl<'p> GroupShare<'p> {
         if left == Some(0) {
             until_ns = from_ns;
         }
-        // Every group and thread draws from its own sequence; the schedule is the group's.
+        // every group and thread draws from its own sequence; the schedule is the same on all threads
         let seed = plan.seed.wrapping_add((place as u64) << 32);
         let mut schedule = match &group.load {
             LoadModel::Closed { .. } => None,
@@ -128,7 +128,7 @@ impl<'p> GroupShare<'p> {
         }
     }
 
-    /// The next arrival that is due; its successor is drawn.
+    /// Takes the next arrival if it is due, and draws the one after it.
     pub(super) fn pop_arrival(&mut self, now_ns: u64) -> Option<Arrival> {
         let arrival = self.next_arrival.filter(|arrival| arrival.at_ns <= now_ns)?;
         self.next_arrival = self.schedule.as_mut().and_then(Iterator::next);
@@ -138,8 +138,7 @@ impl<'p> GroupShare<'p> {
         Some(arrival)
     }
 
-    /// A request is made that was due at `due_ns`. After the last of those it makes, the share is
-    /// over.
+    /// Records that a request is made that was due at `due_ns`. After its last request the share is over.
     #[inline]
     pub(super) fn note_request(&mut self, due_ns: u64, now_ns: u64) {
         let Some(left) = self.left.as_mut().filter(|_| due_ns >= self.measured_from_ns) else {
@@ -153,34 +152,34 @@ impl<'p> GroupShare<'p> {
         }
     }
 
-    /// Whether it has made all of a number of requests.
+    /// Whether the share has made all of its number of requests.
     #[inline]
     pub(super) fn has_made_all(&self) -> bool {
         self.left == Some(0)
     }
 
-    /// Whether every connection there may be has something to do.
+    /// Whether every connection the share may have is busy.
     pub(super) fn all_taken(&self) -> bool {
         self.clients == self.clients_limit && self.free.is_empty() && self.idle.is_empty()
     }
 
-    /// Whether bodies are hashed.
+    /// Whether bodies are hashed to be checked.
     pub(super) fn wants_crc32(&self) -> bool {
         self.plan.check.body != BodyCheck::Any
     }
 
-    /// Whether HEAD is asked, whose answers have no body.
+    /// Whether the method is HEAD, to which answers have no body.
     pub(super) fn is_bodyless(&self) -> bool {
         self.plan.method() == "HEAD"
     }
 
-    /// Nanoseconds between both, drawn anew each time.
+    /// A random number of nanoseconds in this range.
     pub(super) fn draw_ns(&mut self, range: &RangeInclusive<Duration>) -> u64 {
         let (from, to) = (range.start().as_nanos() as u64, range.end().as_nanos() as u64);
         self.rng.u64(from..=to)
     }
 
-    /// How many requests the next connection carries (`u32::MAX`: any number), in which version.
+    /// The number of requests of the next connection (`u32::MAX`: any number), and their version.
     pub(super) fn draw_connection(&mut self) -> (u32, StatedVersion) {
         match self.plan.per_connection {
             RequestsPerConnection::Unlimited => (u32::MAX, self.plan.version),
@@ -190,7 +189,7 @@ impl<'p> GroupShare<'p> {
         }
     }
 
-    /// What the next request asks for; a line of the trace may say it.
+    /// Draws the path of the next request; a line of the trace may determine it.
     #[inline]
     pub(super) fn draw(&mut self, line: Option<u32>) -> ChosenPath {
         if let Some(line) = line.filter(|line| self.line_path(*line).is_some()) {
@@ -204,7 +203,7 @@ impl<'p> GroupShare<'p> {
         arrivals.trace.as_ref()?.get(line as usize)?.path.as_deref()
     }
 
-    /// Appends a request to what is sent.
+    /// Appends a request to the output.
     #[inline]
     pub(super) fn append(
         &self,
@@ -220,7 +219,7 @@ impl<'p> GroupShare<'p> {
         self.template.append(to, path, version, last);
     }
 
-    /// Appends the fields of a request of HTTP/2, encoded.
+    /// Appends the encoded fields of an HTTP/2 request.
     #[inline]
     pub(super) fn append_fields(&self, to: &mut Vec<u8>, asked: ChosenPath) {
         match asked {
@@ -231,7 +230,7 @@ impl<'p> GroupShare<'p> {
         }
     }
 
-    /// What is wrong with an answer, if anything is.
+    /// The failure that an answer amounts to, if it is not good.
     #[inline]
     pub(super) fn judge(
         &mut self,
@@ -262,26 +261,25 @@ impl<'p> GroupShare<'p> {
         (!same).then_some(RequestFailure::WrongBody)
     }
 
-    /// Whether a pool has several addresses, all of which are to be used: then it has a connection
-    /// from each before one is used again, and takes the one that was free first.
+    /// Whether this is a pool with several source addresses, all of which must be used. Such a pool makes a
+    /// connection from each before one is used again, and takes the one that has been free longest.
     pub(super) fn spreads(&self) -> bool {
         self.kind == LoopKind::Pool && self.plan.source.addresses.len() > 1
     }
 
-    /// Whether a pool that spreads has no client yet on some address of this thread.
+    /// Whether a pool that spreads has not used all addresses of this thread yet.
     pub(super) fn lacks_sources(&self, threads: usize) -> bool {
         let addresses = self.plan.source.addresses.len().div_ceil(threads) as u32;
         self.spreads() && self.clients < addresses.min(self.clients_limit)
     }
 
-    /// Of a pool: the connection that takes the next request, with the generation it had when it became
-    /// free.
+    /// Takes the connection of a pool for the next request, with its generation when it became free.
     pub(super) fn pop_idle(&mut self) -> Option<(u32, u32)> {
         if self.spreads() { self.idle.pop_front() } else { self.idle.pop_back() }
     }
 
-    /// Whose turn it is to be the source of a connection: the place of an address, modulo their
-    /// number. A client is one address, but that of a session is a new one each time.
+    /// The index of a connection's source address, modulo the number of addresses. A client keeps its
+    /// address, but each session has a new one.
     pub(super) fn turn(&mut self, number: u32) -> u32 {
         if self.kind != LoopKind::Session {
             return number;
@@ -291,7 +289,7 @@ impl<'p> GroupShare<'p> {
         turn
     }
 
-    /// The local address of a connection whose [`turn`](GroupShare::turn) it is.
+    /// The local address of a connection with this [`turn`](GroupShare::turn).
     pub(super) fn source(&mut self, turn: u32) -> Option<SocketAddr> {
         let source = &self.plan.source;
         let unspecified = match self.plan.target.address {
@@ -320,7 +318,7 @@ impl<'p> GroupShare<'p> {
     }
 }
 
-/// Thread `index`'s share of `count` things.
+/// The share of thread `index` in `count` things.
 pub(super) fn share(count: u64, threads: usize, index: usize) -> u64 {
     let threads = threads as u64;
     count / threads + u64::from((index as u64) < count % threads)

@@ -1,4 +1,4 @@
-//! Connections of HTTP/2: requests as streams, and the frames that come.
+//! Connections of HTTP/2: requests as streams, and the frames received.
 
 pub(super) mod session;
 
@@ -11,11 +11,11 @@ use crate::response::FinishedResponse;
 use forebay_http2::frame::kind;
 use forebay_http2::{ErrorCode, Http2Event};
 
-/// Bodies of requests wait for the socket above so many bytes.
+/// The size of the output, in bytes, above which bodies of requests wait for the socket.
 const MOST_OUTPUT_BYTES: usize = 256 * 1024;
 
 impl LoadWorker<'_> {
-    /// Looks at the frames that have come. False when the connection is closed.
+    /// Processes received frames. Returns false when the connection is closed.
     #[inline]
     pub(super) fn take_frames(&mut self, slot: usize, input: &[u8]) -> bool {
         let Some(http2) = &mut self.clients[slot].http2 else { return false };
@@ -43,7 +43,8 @@ impl LoadWorker<'_> {
         true
     }
 
-    /// Looks at whole frames; returns how many bytes they were. `None` when the connection is closed.
+    /// Processes whole frames; returns how many bytes they were. `None` when the connection is
+    /// closed.
     fn frames(&mut self, slot: usize, input: &[u8]) -> Option<usize> {
         let now_ms = self.now_ns / 1_000_000;
         let mut used = 0;
@@ -84,7 +85,7 @@ impl LoadWorker<'_> {
                     self.fail_for(slot, RequestFailure::Protocol, fault.reason);
                     false
                 }
-                // a client has no requests to answer
+                // a client receives no requests
                 Some(
                     Http2Event::Informational { .. }
                     | Http2Event::Pong(_)
@@ -101,7 +102,7 @@ impl LoadWorker<'_> {
     fn stream_is_complete(&mut self, slot: usize, stream: u32) -> bool {
         let client = &mut self.clients[slot];
         if let Some(http2) = &mut client.http2 {
-            // the rest of a request that is answered is not needed
+            // the response is complete, so the rest of the request's body is not needed
             http2.machine.reset(stream, ErrorCode::CANCEL);
         }
         let Some(place) = client.pending.iter().position(|one| one.stream == stream) else {
@@ -146,7 +147,8 @@ impl LoadWorker<'_> {
         self.request_is_over(slot)
     }
 
-    /// The server takes no further streams: what it processes is awaited.
+    /// Handles GOAWAY: the server accepts no further streams, and those it still processes are
+    /// awaited.
     fn goes_away(&mut self, slot: usize, last: u32, code: ErrorCode) -> bool {
         let client = &mut self.clients[slot];
         let Some(http2) = &mut client.http2 else { return false };
@@ -161,7 +163,8 @@ impl LoadWorker<'_> {
         true
     }
 
-    /// Whether a connection that has ended was broken off with a reason: its requests fail for that.
+    /// Whether an ended connection had a GOAWAY with an error; its requests then fail for that
+    /// reason.
     pub(super) fn was_broken_off(&mut self, slot: usize) -> bool {
         let goodbye = self.clients[slot].http2.as_ref().and_then(|http2| http2.goodbye);
         let reason = goodbye.filter(|(_, code)| *code != ErrorCode::NO_ERROR);
@@ -171,7 +174,7 @@ impl LoadWorker<'_> {
         reason.is_some()
     }
 
-    /// The server has ended the connection.
+    /// Handles the end of the connection by the server.
     pub(super) fn cut_streams(&mut self, slot: usize) {
         if self.was_broken_off(slot) {
             return;
@@ -185,7 +188,7 @@ impl LoadWorker<'_> {
         self.end_connection(slot, failed);
     }
 
-    /// Gives up the requests whose time is over; the connection goes on.
+    /// Gives up requests that have timed out; the connection continues.
     pub(super) fn cancel_late(&mut self, slot: usize) {
         let timeout_ns = self.groups[self.clients[slot].group].timeout_ns;
         loop {
@@ -206,7 +209,7 @@ impl LoadWorker<'_> {
         }
     }
 
-    /// Appends as much of the bodies of requests as the windows and the socket take.
+    /// Appends as much of the requests' bodies as the windows and the socket allow.
     pub(super) fn append_bodies(&mut self, slot: usize) {
         let client = &mut self.clients[slot];
         let (Some(http2), Some(body)) = (&mut client.http2, &self.groups[client.group].plan.body)
@@ -233,7 +236,8 @@ impl LoadWorker<'_> {
         }
     }
 
-    /// A server that takes no stream keeps the request waiting that a connection was made for.
+    /// Sets a deadline for the first request of a connection on which the server allows no stream
+    /// yet.
     pub(super) fn await_stream(&mut self, slot: usize) {
         let client = &mut self.clients[slot];
         let group = &self.groups[client.group];

@@ -1,36 +1,36 @@
-//! Clients that receive at a limited rate, as if behind a narrow line.
+//! Clients that receive at a limited rate, as if over a narrow link.
 //!
-//! A piece of input occupies the line for its length over the rate; only then is the next one
-//! read, and an answer is complete when the line has delivered its last byte. The times follow
-//! from each other, not from when the loop happened to look, so lateness does not add up. What comes
-//! while no answer is awaited (handshakes of TLS, words about a connection) is not held up.
+//! A piece of input occupies the link for its length divided by the rate. Only then is the next one
+//! read, and an answer is complete when the link has delivered its last byte. Each time follows
+//! from the one before, not from when the loop looked, so lateness does not add up. Input that
+//! comes while no answer is awaited (TLS handshakes, frames about the connection) is not delayed.
 
 use super::LoadWorker;
 use forebay_sys::socket::{self, Received};
 use std::mem;
 use std::os::fd::AsFd;
 
-/// How much is read at once on a line of `rate` bytes/s: what it delivers in 30 ms, but a segment
-/// of Ethernet where 100 ms suffice for that.
+/// How much is read at once over a link of `rate` bytes/s: what it delivers in 30 ms, but at least
+/// an Ethernet segment where the link delivers that in 100 ms.
 fn piece_bytes(rate: f64, most: usize) -> usize {
     let segment = (rate * 0.1).min(1460.0);
     ((rate * 0.03).max(segment) as usize).clamp(1, most)
 }
 
 impl LoadWorker<'_> {
-    /// The socket of a narrow line has something.
+    /// Handles a readable socket of a client with a narrow link.
     pub(super) fn line_has_input(&mut self, slot: usize, to_end: bool) {
         let client = &mut self.clients[slot];
         client.line.readable = true;
         client.line.ended |= to_end;
         if client.timer_ns == u64::MAX {
-            // The line was idle until now.
+            // the link was idle until now
             client.line.free_ns = client.line.free_ns.max(self.now_ns);
             self.read_piece(slot);
         }
     }
 
-    /// The line has delivered what was read.
+    /// Continues when the link has delivered what was read.
     pub(super) fn line_is_free(&mut self, slot: usize) {
         let held = mem::take(&mut self.clients[slot].held);
         if !held.is_empty() {

@@ -1,18 +1,18 @@
-//! The loop of one thread: what is due is sent, what comes is read, and everything is counted.
+//! The loop of one thread: it sends what is due, reads what arrives, and counts everything.
 //!
-//! All times are nanoseconds after the start of the run. The clock is read once per turn and once
-//! per piece of input, so that a long batch of events does not make its later answers look early.
+//! All times are nanoseconds after the start of the run. The clock is read once per turn and once per piece
+//! of input, so that after a long batch of events later answers do not look early.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `request.rs` | a request under way |
 //! | `client.rs` | a client's state |
 //! | `group.rs` | this thread's share of a group |
-//! | `connect.rs` | connections: begun, established, failed, closed |
+//! | `connect.rs` | connections: how they begin, fail and are closed |
 //! | `send.rs` | which request goes out next |
-//! | `receive.rs` | what came in, and whether it is good |
+//! | `receive.rs` | input, and the judgement of answers |
 //! | `http2.rs` | connections of HTTP/2 |
-//! | `spoken.rs` | what a server speaks that was asked for something else |
+//! | `spoken.rs` | recognising a server that speaks another protocol |
 //! | `line.rs` | clients that receive at a limited rate |
 
 mod client;
@@ -38,67 +38,67 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-/// Answers longer than this are read in pieces.
+/// The size of the input buffer, in bytes; longer answers are read in pieces.
 const INPUT_BYTES: usize = 64 * 1024;
 const EVENTS: usize = 512;
-/// How often clients are looked at for timeouts, ns, and how much longer that takes per client:
-/// looking at all of them should stay below a thousandth of the time.
+/// The shortest time between two checks of all clients for timeouts, in ns. The time grows with the number of
+/// clients, so that checks take less than a thousandth of the time.
 const SCAN_NS: u64 = 20_000_000;
 const SCAN_PER_CLIENT_NS: u64 = 10_000;
-/// Clients' timers may ring this much late, so that many of them share a wake-up, ns. Schedules of
-/// arrivals are kept exactly.
+/// How late clients' timers may fire, in ns, so that many of them share a wake-up. Schedules of arrivals are
+/// kept exactly.
 const TIMER_SLACK_NS: u64 = 500_000;
-/// An empty look at the sockets takes less than this, ns.
+/// The longest time of an empty poll of the sockets, in ns.
 const LONGEST_SPIN_NS: u64 = 5_000;
-/// If it takes this long, another thread had the core in between, ns.
+/// The time of an empty poll above which another thread must have had the core in between, in ns.
 const PREEMPTED_NS: u64 = 200_000;
-/// How long a core is taken for shared after that, ns.
+/// How long a core is assumed to be shared after that, in ns.
 const SHARED_CORE_NS: u64 = 500_000_000;
-/// Sleeps before the start may last this much longer than they should, ns.
+/// How much longer than they should sleeps before the start may last, in ns.
 const OVERSLEPT_NS: u64 = 2_000_000;
-/// The longest wait, so that a request to stop is seen, ns.
+/// The longest wait, in ns, so that a request to stop is noticed.
 const LONGEST_WAIT_NS: u64 = 100_000_000;
 
-/// What a thread counted in one interval.
+/// The counts of a thread in one interval.
 pub(crate) struct Interval {
-    /// Its place in the timeline; one past the end: the drain.
+    /// The index in the timeline; one past the end for the drain.
     pub(crate) index: usize,
-    /// When it ended, after the start: before its place says so where the run ended early.
+    /// When the interval ended, after the start: before the time in the timeline if the run ended early.
     pub(crate) end_ns: u64,
-    /// One per group.
+    /// The counts of each group.
     pub(crate) tallies: Vec<GroupTally>,
     /// How late this thread did what it had planned for a certain time.
     pub(crate) lateness: TimeHistogram,
 }
 
-/// What a thread has to say at its end.
+/// The final figures of a thread.
 pub(crate) struct Finished {
-    /// CPU time it used in the measured time.
+    /// CPU time used in the measured time.
     pub(crate) cpu_ns: u64,
-    /// Time it could have run but no core was free, in the measured time.
+    /// Time in which the thread could run but had no core, in the measured time.
     pub(crate) starved_ns: u64,
-    /// CPU time it spent waiting awake for the next arrival, in the measured time.
+    /// CPU time spent spinning until the next arrival, in the measured time.
     pub(crate) spun_ns: u64,
-    /// Length of the measured time as this thread saw it.
+    /// The length of the measured time as this thread saw it.
     pub(crate) measured_ns: u64,
-    /// What each client of each group got (closed loops only).
+    /// The totals of each client of each group (closed loops only).
     pub(crate) clients: Vec<Vec<ClientTotals>>,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 pub(crate) struct RunState<'p> {
     pub(crate) plan: &'p LoadPlan,
-    /// How the clients of each group speak TLS, if they do.
+    /// The TLS client of each group that speaks TLS.
     pub(crate) tls: &'p [Option<forebay_tls::TlsClient>],
     /// The start, on the monotonic clock.
     pub(crate) start_ns: u64,
     /// Ends of the intervals, ascending; the last one is the end of the run.
     pub(crate) timeline: &'p [u64],
-    /// Set when the run is to end early.
+    /// Set when the run must end early.
     pub(crate) stop: &'p AtomicBool,
-    /// Threads that have requests to make, or to see answered.
+    /// The number of threads that still have requests to make or answers to await.
     pub(crate) at_work: AtomicUsize,
-    /// When the last of them had none any more, after the start; `u64::MAX`: not yet.
+    /// When the last of these threads was done, after the start; `u64::MAX`: not yet.
     pub(crate) done_ns: AtomicU64,
 }
 
@@ -118,30 +118,30 @@ pub(crate) struct LoadWorker<'p> {
     clients: Vec<LoadClient>,
     groups: Vec<GroupShare<'p>>,
     timers: crate::timers::Timers,
-    /// What a socket has brought; empty while it is looked at.
+    /// The input of a socket; empty while it is processed.
     input: Box<[u8]>,
-    /// What TLS has brought of it; empty while it is looked at, and where no group speaks TLS.
+    /// The input decrypted by TLS; empty while it is processed, and where no group speaks TLS.
     plain: Box<[u8]>,
     output: Vec<u8>,
-    /// The output as TLS sends it.
+    /// The output encrypted by TLS.
     sealed: Vec<u8>,
     /// The fields of an answer of HTTP/2.
     fields: DecodedFields,
     now_ns: u64,
-    /// What had arrived by then has been seen.
+    /// The time up to which all arrived input has been processed.
     looked_ns: u64,
-    /// The interval that is being counted.
+    /// The index of the current interval.
     interval: usize,
     lateness: TimeHistogram,
     next_scan_ns: u64,
     warmup_ns: u64,
     end_ns: u64,
-    /// This thread has made its part of a number of requests, and seen each come to its end.
+    /// Whether this thread has made its part of a number of requests, and seen each of them end.
     is_done: bool,
-    /// Below this, the wait for the next arrival is spent awake, ns.
+    /// The wait for the next arrival below which the thread spins, in ns.
     spin_ns: u64,
     spun_ns: u64,
-    /// Until then the core is known to be shared, and waits are not spent awake.
+    /// The time until which the core is known to be shared, and the thread does not spin.
     sleep_until_ns: u64,
     usage: [Usage; 2],
     results: Sender<Interval>,
@@ -155,7 +155,8 @@ impl<'p> LoadWorker<'p> {
     ) -> io::Result<LoadWorker<'p>> {
         let plan = shared.plan;
         if let Some(client) = shared.tls.iter().flatten().next() {
-            // The first words of a thread take some 20 ms: its random numbers are seeded. They are not sent.
+            // the first TLS output of a thread takes some 20 ms, because its random numbers are seeded; it is
+            // not sent
             client.connect().map_err(io::Error::other)?;
         }
         let groups = plan.groups.iter().enumerate();
@@ -195,7 +196,8 @@ impl<'p> LoadWorker<'p> {
         Ok(worker)
     }
 
-    /// The clients of a closed loop exist from the start and begin when their timers ring.
+    /// Plans the start of a closed loop's clients, which exist from the start and begin when their timers
+    /// fire.
     fn plan_closed_clients(&mut self, place: usize) {
         let LoadModel::Closed { connections, ramp, .. } = &self.groups[place].plan.load else {
             return;
@@ -219,7 +221,7 @@ impl<'p> LoadWorker<'p> {
         self.clients.len() - 1
     }
 
-    /// Runs to the end of the drain.
+    /// Runs the loop to the end of the drain.
     pub(crate) fn run(mut self) -> io::Result<Finished> {
         let plan = self.shared.plan;
         if let Some(core) = plan.cores.get(self.index % plan.cores.len().max(1)) {
@@ -266,7 +268,7 @@ impl<'p> LoadWorker<'p> {
         clock::monotonic_ns() - self.shared.start_ns
     }
 
-    /// How long nothing is to be done.
+    /// The time until the next action.
     #[inline]
     fn wait_ns(&self) -> u64 {
         let boundary = self.shared.timeline.get(self.interval).copied().unwrap_or(u64::MAX);
@@ -281,16 +283,16 @@ impl<'p> LoadWorker<'p> {
         arrivals.map(|arrival| arrival.at_ns).min().unwrap_or(u64::MAX)
     }
 
-    /// Whether to stay awake: to sleep and be woken would take longer than is left, or nearly.
+    /// Whether to spin, because a sleep and the wake-up would take longer than is left, or nearly.
     #[inline]
     fn arrival_is_near(&self) -> bool {
         self.now_ns >= self.sleep_until_ns
             && self.next_arrival_ns().saturating_sub(self.now_ns) < self.spin_ns
     }
 
-    /// An empty look at the sockets has taken until `now_ns`. If that was long, another thread had
-    /// the core: on a shared core a thread that spins loses its turn when it needs it, while one
-    /// that sleeps gets it at once. So it sleeps for a while.
+    /// Records an empty poll of the sockets that took until `now_ns`. If it was long, another thread had the
+    /// core. On a shared core a thread that spins loses its turn when it needs it, while one that sleeps gets
+    /// it at once. So the thread sleeps for a while.
     #[inline]
     fn note_spin(&mut self, now_ns: u64) {
         let took_ns = now_ns - self.now_ns;
@@ -305,9 +307,9 @@ impl<'p> LoadWorker<'p> {
         self.shared.timeline.get(self.interval).is_some_and(|end| *end <= self.now_ns)
     }
 
-    /// Closes intervals that have ended and gives up what takes too long. True when all is over.
+    /// Closes intervals that have ended and gives up what takes too long. Returns true when the run is over.
     fn keep_time(&mut self) -> bool {
-        // a thread that was kept from its core over the end offers what was due before it
+        // a thread that did not get its core until after the end still offers what was due before it
         if self.interval_is_over() {
             self.take_arrivals();
         }
@@ -343,7 +345,8 @@ impl<'p> LoadWorker<'p> {
         self.is_drained()
     }
 
-    /// A run of so many requests ends when the last thread has seen its last one come to its end.
+    /// Checks whether a run of a number of requests is over, that is whether the last thread has seen its
+    /// last request end.
     fn look_whether_done(&mut self) {
         if !self.is_done {
             let is_over = self.groups.iter().all(|group| self.now_ns >= group.until_ns);
@@ -360,13 +363,13 @@ impl<'p> LoadWorker<'p> {
         }
     }
 
-    /// Sends what was counted since the last boundary.
+    /// Sends the counts since the last boundary.
     fn report(&mut self) {
         let fresh =
             |group: &mut GroupShare<'_>| std::mem::replace(&mut group.tally, GroupTally::new());
         let tallies = self.groups.iter_mut().map(fresh).collect();
         let lateness = std::mem::replace(&mut self.lateness, TimeHistogram::new());
-        // There is no receiver only when the run was abandoned.
+        // the channel has no receiver only if the run was abandoned
         let boundary_ns = self.shared.timeline.get(self.interval).copied().unwrap_or(u64::MAX);
         let end_ns = boundary_ns.min(self.now_ns.min(self.end_ns));
         let _ = self.results.send(Interval { index: self.interval, end_ns, tallies, lateness });
@@ -383,8 +386,8 @@ impl<'p> LoadWorker<'p> {
         }
     }
 
-    /// Fails every request and connection whose time is up. What came in time and is not seen yet, because this
-    /// thread stood still, did not come too late.
+    /// Fails every request and connection whose time is up. Input that arrived in time, but was not processed
+    /// because this thread stood still, is not late.
     fn expire(&mut self) {
         for slot in 0..self.clients.len() {
             if self.clients[slot].deadline_ns <= self.looked_ns {
@@ -416,7 +419,7 @@ impl<'p> LoadWorker<'p> {
         self.groups.iter().all(|group| group.waiting.is_empty()) && self.clients.iter().all(idle)
     }
 
-    /// The drain is over: what is still under way never ends for this run.
+    /// Ends what is still under way when the drain is over.
     fn give_up(&mut self) {
         for slot in 0..self.clients.len() {
             match self.clients[slot].phase {
@@ -437,8 +440,8 @@ impl<'p> LoadWorker<'p> {
         }
     }
 
-    /// A closed loop always ends within requests. That is no failure of theirs, but they took
-    /// longer than until now.
+    /// Ends the connection of a closed-loop client in the middle of its requests, as every closed loop ends.
+    /// The requests do not count as failed, but have taken at least the time until now.
     fn cut_off(&mut self, slot: usize) {
         let client = &mut self.clients[slot];
         let tally = &mut self.groups[client.group].tally;
@@ -466,7 +469,7 @@ impl<'p> LoadWorker<'p> {
         }
     }
 
-    /// Lets a client be looked at again at a time.
+    /// Sets a client's state and the time of its timer.
     fn wake_at(&mut self, slot: usize, phase: ClientPhase, at_ns: u64) {
         let client = &mut self.clients[slot];
         client.phase = phase;
@@ -474,7 +477,7 @@ impl<'p> LoadWorker<'p> {
         self.timers.add(at_ns, slot as u32);
     }
 
-    /// Does what clients planned for this time.
+    /// Runs the clients' timers that are due.
     fn ring_timers(&mut self) {
         while let Some((at_ns, slot)) = self.timers.pop_due(self.now_ns) {
             let slot = slot as usize;
@@ -496,7 +499,7 @@ impl<'p> LoadWorker<'p> {
         }
     }
 
-    /// Takes the arrivals that are due, and finds connections for those that wait.
+    /// Takes the arrivals that are due, and finds connections for the waiting ones.
     fn take_arrivals(&mut self) {
         for place in 0..self.groups.len() {
             let group = &mut self.groups[place];
@@ -527,8 +530,8 @@ impl<'p> LoadWorker<'p> {
     }
 }
 
-/// How long this thread could have run but had no core; the kernel says
-/// `run-time wait-time slices`, in ns (proc(5), schedstat).
+/// How long this thread could have run but had no core, in ns; the kernel's line is `run-time wait-time
+/// slices` (proc(5), schedstat).
 fn starved_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)

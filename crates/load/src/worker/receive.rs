@@ -1,4 +1,4 @@
-//! What came in: answers, their judgement, and the ends of connections.
+//! Input: answers, their judgement, and the ends of connections.
 
 use super::LoadWorker;
 use super::client::ClientPhase;
@@ -14,7 +14,7 @@ use std::mem;
 use std::os::fd::AsFd;
 
 impl LoadWorker<'_> {
-    /// Something happened on a connection.
+    /// Handles an event on a connection.
     #[inline]
     pub(super) fn on_event(&mut self, event: ReadyDescriptor) {
         let slot = event.token as u32 as usize;
@@ -34,7 +34,7 @@ impl LoadWorker<'_> {
         }
     }
 
-    /// Reads what is there. `to_end`: the server has ended the stream, so there is an end to find.
+    /// Reads the available input. With `to_end`, the server has ended the stream, so the end must be found.
     #[inline]
     pub(super) fn receive(&mut self, slot: usize, to_end: bool) {
         let client = &self.clients[slot];
@@ -52,8 +52,8 @@ impl LoadWorker<'_> {
                     if !self.take_input(slot, count) {
                         return;
                     }
-                    // A short read has emptied the socket: more raises a new event. What was sent at the
-                    // end of a handshake may have found it broken.
+                    // A short read has emptied the socket, and more input raises a new event. What was sent
+                    // at the end of a handshake may have found the connection broken.
                     if count < self.input.len() && !to_end && !is_connecting {
                         break;
                     }
@@ -63,7 +63,7 @@ impl LoadWorker<'_> {
                 Received::Broken => return self.broken(slot),
             }
         }
-        // An event may come for input that an earlier read has taken; then nothing is new.
+        // an event may come for input that an earlier read has taken; then nothing is new
         if any {
             let generation = self.clients[slot].generation;
             self.go_on(slot);
@@ -73,7 +73,7 @@ impl LoadWorker<'_> {
         }
     }
 
-    /// Takes `count` bytes of the input. False when the connection is closed.
+    /// Processes `count` bytes of the input. Returns false when the connection is closed.
     #[inline]
     pub(super) fn take_input(&mut self, slot: usize, count: usize) -> bool {
         let input = mem::take(&mut self.input);
@@ -82,7 +82,7 @@ impl LoadWorker<'_> {
         is_open
     }
 
-    /// Takes what a socket has brought. False when the connection is closed.
+    /// Processes the bytes of a socket. Returns false when the connection is closed.
     #[inline]
     pub(super) fn take_wire(&mut self, slot: usize, wire: &[u8]) -> bool {
         let client = &mut self.clients[slot];
@@ -97,7 +97,7 @@ impl LoadWorker<'_> {
         is_open
     }
 
-    /// The same through TLS.
+    /// Processes the bytes of a socket through TLS.
     fn unseal(&mut self, slot: usize, mut wire: &[u8], plain: &mut [u8]) -> bool {
         loop {
             let Some(session) = &mut self.clients[slot].session else { return false };
@@ -127,7 +127,7 @@ impl LoadWorker<'_> {
         }
     }
 
-    /// TLS goes no further.
+    /// Handles an error of TLS, after which the connection cannot continue.
     fn refused(&mut self, slot: usize, refusal: &TlsRefusal) {
         let why = refusal.to_string();
         if self.clients[slot].phase == ClientPhase::Connecting {
@@ -138,7 +138,7 @@ impl LoadWorker<'_> {
         self.fail_for(slot, failure, &why);
     }
 
-    /// Reads what has come of the protocol. False when the connection is closed.
+    /// Processes bytes of the HTTP protocol. Returns false when the connection is closed.
     #[inline]
     fn take_in(&mut self, slot: usize, input: &[u8]) -> bool {
         let client = &self.clients[slot];
@@ -150,7 +150,7 @@ impl LoadWorker<'_> {
         while used < input.len() {
             let client = &mut self.clients[slot];
             if client.pending.is_empty() {
-                // No request asked for this.
+                // no request is awaiting an answer
                 self.end_connection(slot, true);
                 return false;
             }
@@ -173,7 +173,7 @@ impl LoadWorker<'_> {
         true
     }
 
-    /// An answer is complete: judge and count it. False when that was the connection's last.
+    /// Judges and counts a complete answer. Returns false when it was the connection's last.
     #[inline]
     pub(super) fn complete(&mut self, slot: usize) -> bool {
         let client = &mut self.clients[slot];
@@ -182,7 +182,7 @@ impl LoadWorker<'_> {
         self.answered(slot, &request, &answer)
     }
 
-    /// A request has its answer. False when that was the connection's last.
+    /// Handles the answer to a request. Returns false when it was the connection's last.
     #[inline]
     pub(super) fn answered(
         &mut self,
@@ -232,7 +232,7 @@ impl LoadWorker<'_> {
         self.request_is_over(slot)
     }
 
-    /// A request is under way no more. False when it was the connection's last.
+    /// Handles the end of a request. Returns false when it was the connection's last.
     #[inline]
     pub(super) fn request_is_over(&mut self, slot: usize) -> bool {
         let client = &mut self.clients[slot];
@@ -251,7 +251,7 @@ impl LoadWorker<'_> {
         true
     }
 
-    /// The server has ended the connection.
+    /// Handles the end of the connection by the server.
     pub(super) fn ended(&mut self, slot: usize) {
         let client = &mut self.clients[slot];
         if client.phase == ClientPhase::Connecting {
@@ -260,7 +260,7 @@ impl LoadWorker<'_> {
         if client.http2.is_some() {
             return self.cut_streams(slot);
         }
-        // of a session that was cut off it is not known what is missing
+        // in a TLS session that was cut off, some of the answer may be missing
         let is_whole = client.session.as_ref().is_none_or(|session| session.has_ended());
         if is_whole && client.reader.end() {
             self.complete(slot);
@@ -271,7 +271,7 @@ impl LoadWorker<'_> {
         self.fail_all(slot, first, RequestFailure::Closed);
     }
 
-    /// The connection has failed.
+    /// Handles a broken connection.
     pub(super) fn broken(&mut self, slot: usize) {
         if self.clients[slot].phase == ClientPhase::Connecting {
             return self.handshake_failed(slot, "the server has reset the connection");
@@ -282,8 +282,8 @@ impl LoadWorker<'_> {
         self.fail_all(slot, RequestFailure::Reset, RequestFailure::Reset);
     }
 
-    /// Ends the connection; the request whose answer was awaited fails with `first`, those behind
-    /// it with `others`. Without any, this is an ordinary end.
+    /// Ends the connection; the request whose answer was awaited fails with `first`, later ones with
+    /// `others`. Without any request, this is an ordinary end.
     pub(super) fn fail_all(&mut self, slot: usize, first: RequestFailure, others: RequestFailure) {
         let mut failure = first;
         let failed = !self.clients[slot].pending.is_empty();
@@ -294,7 +294,7 @@ impl LoadWorker<'_> {
         self.end_connection(slot, failed);
     }
 
-    /// Ends the connection, all of whose requests fail for the same reason.
+    /// Ends the connection and fails all its requests for the same reason.
     pub(super) fn fail_for(&mut self, slot: usize, failure: RequestFailure, why: &str) {
         let client = &self.clients[slot];
         let count = client.pending.len() as u64;
@@ -304,7 +304,7 @@ impl LoadWorker<'_> {
         self.fail_all(slot, failure, failure);
     }
 
-    /// A request will have no answer.
+    /// Fails a request that will have no answer.
     pub(super) fn lose(&mut self, slot: usize, request: &Pending, failure: RequestFailure) {
         let client = &mut self.clients[slot];
         let group = &mut self.groups[client.group];
@@ -312,7 +312,7 @@ impl LoadWorker<'_> {
         client.totals.failures += 1;
         group.tally.fail(failure);
         if matches!(failure, RequestFailure::Timeout | RequestFailure::Unfinished) {
-            // It would have taken longer than this.
+            // the request would have taken longer than this
             group.tally.actual.record(self.now_ns - request.started_ns);
             if group.kind != LoopKind::Closed {
                 group.tally.intended.record(self.now_ns - request.intended_ns);

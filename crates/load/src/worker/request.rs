@@ -1,8 +1,8 @@
-//! One request: what it asks for, and what has come of it.
+//! One request: its path, and the state of its answer.
 
 use crc32fast::Hasher;
 
-/// What a request asks for.
+/// The path of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ChosenPath {
     /// An entry of the group's mix.
@@ -11,18 +11,19 @@ pub(super) enum ChosenPath {
     Line(u32),
 }
 
-/// A request under way. What has come of its answer is kept here where others may come before it.
+/// A request under way. The state of its answer is kept here where answers of later requests may
+/// come first.
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) intended_ns: u64,
     pub(super) started_ns: u64,
     pub(super) asked: ChosenPath,
-    /// Its stream; 0 in HTTP/1.
+    /// The stream of the request; 0 in HTTP/1.
     pub(super) stream: u32,
-    /// The status of its answer; 0 before that has come.
+    /// The status of the answer; 0 before it has come.
     pub(super) status: u16,
     pub(super) body_bytes: u64,
     pub(super) crc32: Option<Hasher>,
-    /// Bytes of its own body that are on their way.
+    /// The number of bytes of the request's body sent so far.
     pub(super) sent_bytes: usize,
 }

@@ -1,4 +1,4 @@
-//! Which request goes out next.
+//! The choice of the next request, and sending.
 
 use super::LoadWorker;
 use super::client::ClientPhase;
@@ -11,11 +11,12 @@ use forebay_tls::ClientSession;
 use std::os::fd::AsFd;
 
 impl LoadWorker<'_> {
-    /// A connection is ready for more: send, think, wait for an arrival, or stop.
+    /// Decides what a connection that is ready for more does: send, think, wait for an arrival, or
+    /// stop.
     #[inline]
     pub(super) fn go_on(&mut self, slot: usize) {
         let client = &self.clients[slot];
-        // what comes meanwhile (tickets, pings) changes nothing
+        // input in these states (tickets, pings) changes nothing
         if matches!(
             client.phase,
             ClientPhase::Holding | ClientPhase::Connecting | ClientPhase::Thinking
@@ -33,12 +34,12 @@ impl LoadWorker<'_> {
                 }
                 let LoadModel::Closed { think, .. } = &group.plan.load else { return };
                 if client.has_failed && !client.pending.is_empty() {
-                    // what is under way comes to its end before the pause
+                    // requests under way end before the pause
                     return;
                 }
                 let thinks = !think.end().is_zero() && client.opened_ns.is_none();
                 if thinks && !client.pending.is_empty() {
-                    // it thinks when it has all its answers
+                    // the client thinks when it has all its answers
                     return;
                 }
                 if thinks || client.has_failed {
@@ -65,7 +66,7 @@ impl LoadWorker<'_> {
         }
     }
 
-    /// A connection of a pool can take a request.
+    /// Lists a connection of a pool as able to take a request.
     fn list(&mut self, slot: usize) {
         let client = &mut self.clients[slot];
         client.phase =
@@ -90,7 +91,7 @@ impl LoadWorker<'_> {
             if group.kind != LoopKind::Pool && group.has_made_all() {
                 break;
             }
-            // The first request of a connection began with the connection.
+            // the first request of a connection began with the connection
             let began_ns = client.opened_ns.take();
             let (intended_ns, line) = match group.kind {
                 LoopKind::Closed => (began_ns.unwrap_or(now_ns), None),
@@ -100,7 +101,7 @@ impl LoadWorker<'_> {
                     None => break,
                 },
             };
-            // A request cannot have begun before it was due, only the connection it found.
+            // a request cannot have begun before it was due, only the connection it found
             let started_ns = began_ns.unwrap_or(now_ns).max(intended_ns);
             if client.left != u32::MAX {
                 client.left -= 1;
@@ -121,7 +122,8 @@ impl LoadWorker<'_> {
             if group.kind != LoopKind::Pool
                 && (group.kind == LoopKind::Closed || began_ns.is_none())
             {
-                // An open loop's arrivals are counted when they are due, a session's others here.
+                // arrivals of an open loop are counted when they are due, the further requests of a
+                // session here
                 group.tally.counts.offered += 1;
             }
             if client.pending.is_empty() {
@@ -158,7 +160,7 @@ impl LoadWorker<'_> {
         }
     }
 
-    /// Sends what frames, bodies and handshakes have left to be sent.
+    /// Sends what remains of frames, bodies and handshakes.
     #[inline]
     pub(super) fn send_rest(&mut self, slot: usize) {
         let client = &mut self.clients[slot];
@@ -192,13 +194,14 @@ impl LoadWorker<'_> {
             Sent::Bytes(count) if count == self.output.len() => {}
             Sent::Bytes(count) => client.unsent.extend_from_slice(&self.output[count..]),
             Sent::Blocked => client.unsent.extend_from_slice(&self.output),
-            // The answers that have come before it are still read; a client that reads now reads on.
+            // Answers that have arrived before the break are still read; a caller that is reading
+            // continues itself.
             Sent::Broken if self.input.is_empty() => {}
             Sent::Broken => self.receive(slot, true),
         }
     }
 
-    /// The socket takes more.
+    /// Sends the unsent bytes when the socket takes more.
     pub(super) fn flush(&mut self, slot: usize) {
         let client = &mut self.clients[slot];
         let Some(socket) = &client.socket else { return };

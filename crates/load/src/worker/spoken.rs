@@ -1,7 +1,7 @@
-//! What a server speaks that answers in another protocol than it was asked in.
+//! Recognises a server that answers in another protocol than it was asked in.
 
-/// What a server speaks that was asked for something else, as far as its first bytes tell: an alert of
-/// TLS, a line of status, SETTINGS.
+/// The protocol that a server's first bytes belong to, if they can be recognised: a TLS alert, a status line,
+/// SETTINGS.
 pub(super) fn speaks_other(input: &[u8]) -> Option<&'static str> {
     match input {
         [21, 3, ..] => Some("the server speaks TLS: an https:// URL may be meant"),

@@ -1,4 +1,4 @@
-//! Every way a request can fail is recognised, and told from the others.
+//! Every kind of failure is recognised, and distinguished from the others.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -9,13 +9,12 @@ use std::net::{Shutdown, TcpListener};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
-/// The one kind of failure that occurs under these settings.
+/// The only kind of failure that occurs with these settings.
 fn only(address: std::net::SocketAddr, settings: &str) -> String {
     let of = |report: &Report| report.groups[0].failures.keys().any(|kind| kind != "unfinished");
     let report = run_until(200, &group(address, settings), of);
     let failures = &report.groups[0].failures;
-    // A test of a short run may be cut off in the middle of a request, and whoever sends at a rate may come
-    // too late to it.
+    // The end of a short run may cut off a request, and an open loop may find no connection in time.
     let is_luck =
         |kind: &str| kind == "unfinished" || kind == "unsent" && settings.contains("rate");
     let kinds: Vec<_> = failures.keys().filter(|kind| !is_luck(kind)).collect();
@@ -45,7 +44,7 @@ fn a_refused_connection() {
 
 #[test]
 fn a_reset_connection() {
-    // Closing with unread input sends a RST: a request has to be there.
+    // closing with unread input sends a RST, so a request has to be there
     let server = serve(|stream| drop(stream.peek(&mut [0])));
     assert_eq!(only(server.address, "pause=50ms"), "reset");
 }
@@ -71,7 +70,7 @@ fn a_cut_answer() {
 #[test]
 fn a_silent_server() {
     let server = serve(|stream| requests(stream, |_, _| true));
-    // a connection may take as long, and is there at once
+    // a connection may take as long, and is established at once
     assert_eq!(only(server.address, "timeout=3s"), "timeout");
     assert_eq!(only(server.address, "rate=50,timeout=3s"), "timeout");
 }
@@ -104,7 +103,7 @@ fn a_body_that_changes() {
     });
     let group = group(server.address, "body=same");
     let report = run_until(200, &group, |report| report.groups[0].good > 3);
-    // one on each connection
+    // one failure on each connection
     let all = &report.groups[0];
     assert_eq!(all.failures["wrong_body"], all.connections.opened, "{all:?}");
     assert!(all.good > 3);
@@ -121,7 +120,7 @@ fn a_status() {
 
 #[test]
 fn a_full_backlog() {
-    // Nobody accepts: the kernel takes a few connections, then drops SYNs in silence.
+    // The listener never accepts: the kernel takes a few connections, then silently drops SYNs.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let plan = group(address, "connections=400,connect_timeout=2500ms");

@@ -1,4 +1,4 @@
-//! HTTP/2: requests are streams, and what a server does to them is told apart.
+//! HTTP/2: requests are streams, and the failures that a server causes are distinguished.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -20,7 +20,7 @@ fn well() -> crate::target::Server {
     http2(Http2Limits::default(), |peer, request| peer.answer(request.stream, 200, "hello"))
 }
 
-/// What a group found that has run until enough of it has happened.
+/// The report on a group that has run until `enough` holds.
 fn found(
     address: SocketAddr,
     settings: &str,
@@ -31,7 +31,7 @@ fn found(
     report.groups.remove(0)
 }
 
-/// The kinds of its failures but for what the end of the run has cut, and why.
+/// The kinds of the group's failures, except those from the end of the run, and their reasons.
 fn failures(group: &GroupReport) -> (Vec<&str>, Vec<&str>) {
     let kinds = group.failures.keys().map(String::as_str).filter(|kind| *kind != "unfinished");
     let reasons = group.reasons.values().flat_map(BTreeMap::keys).map(String::as_str);
@@ -74,7 +74,7 @@ fn requests_are_what_was_asked_for() {
     let head = "HEAD shop.example / x-a=b".to_owned();
     assert_eq!(ask("method=HEAD,header=Host: shop.example,header=X-A: b"), (head, 0));
     assert_eq!(ask("request_body=x=1").0, format!("POST {at} / content-length=3"));
-    // larger than windows and frames
+    // a body larger than windows and frames
     let file = std::env::temp_dir().join(format!("forebay-load-body-{}", std::process::id()));
     std::fs::write(&file, vec![b'x'; 300_000]).unwrap();
     let (_, len) = ask(&format!("request_body=@{},streams=3", file.display()));
@@ -87,7 +87,7 @@ fn small_windows_are_waited_for() {
     let server = http2(Http2Limits::default(), |peer, request| {
         assert_eq!(request.body.len(), 100);
         if !peer.is_stingy {
-            // from now on streams begin with a few bytes
+            // from now on streams begin with a window of a few bytes
             peer.frame(kind::SETTINGS, 0, 0, &setting(4, 30));
             peer.is_stingy = true;
         }
@@ -102,7 +102,7 @@ fn small_windows_are_waited_for() {
     assert_eq!((failures(&all).0, all.good), (vec!["timeout"], 0));
 }
 
-/// Only the stream is given up; the connection goes on.
+/// Only the stream is given up; the connection continues.
 #[test]
 fn a_stream_times_out_alone() {
     let resets = Arc::new(AtomicU32::new(0));
@@ -138,7 +138,7 @@ fn resets_are_told_by_their_code() {
     assert_eq!(code(ErrorCode::ENHANCE_YOUR_CALM), calm);
 }
 
-/// More than a thousand refusals on one connection are the server's choice, not the end of it.
+/// A server may refuse more than a thousand requests on one connection without ending it.
 #[test]
 fn a_server_may_refuse_as_often_as_it_likes() {
     let server = http2(Http2Limits::default(), |peer, request| {
@@ -165,7 +165,7 @@ fn a_server_says_goodbye_and_nothing_is_lost() {
 #[test]
 fn what_a_goodbye_leaves_undone_has_failed() {
     let server = http2(Http2Limits::default(), |peer, request| {
-        // the first of two streams is processed, and a reason is given
+        // the first of two streams is processed, and GOAWAY has a reason
         let calm = [1u32.to_be_bytes(), ErrorCode::ENHANCE_YOUR_CALM.0.to_be_bytes()].concat();
         if request.stream == 3 {
             peer.frame(kind::GOAWAY, 0, 0, &calm);
@@ -188,7 +188,7 @@ fn no_more_streams_are_opened_than_the_server_takes() {
         peer.answer(request.stream, 200, "hello");
     });
     let all = found(server.address, "streams=10", |all| all.good > 50);
-    // those that were sent before the server had said so
+    // only the requests sent before the client received the GOAWAY fail
     assert!(all.good > 50 && all.failed <= 8, "{:?}", all.failures);
     assert!(failures(&all).0.iter().all(|kind| *kind == "stream_refused"));
     assert!(peak.load(Ordering::Relaxed) <= most);
@@ -197,7 +197,7 @@ fn no_more_streams_are_opened_than_the_server_takes() {
 #[test]
 fn a_server_that_takes_no_stream_is_not_waited_for_for_ever() {
     let server = mute(setting(3, 0));
-    // the first was sent before that was known
+    // the first request was sent before the client received the settings
     let is_told = |all: &GroupReport| all.reasons.contains_key("timeout");
     let all = found(server.address, "timeout=100ms", is_told);
     assert_eq!(failures(&all), (vec!["timeout"], vec!["the server takes no stream"]), "{all:?}");
@@ -310,7 +310,7 @@ fn an_open_loop_shares_connections() {
     assert_eq!((all.good, all.failed, all.connections.opened), (60, 0, 20));
 }
 
-/// Bursts of a hundred requests are five connections of twenty streams, not a hundred of one.
+/// Bursts of a hundred requests use five connections of twenty streams, not a hundred of one.
 #[test]
 fn a_pool_fills_its_connections() {
     let server = http2(Http2Limits::default(), |peer, request| {
@@ -336,7 +336,7 @@ fn a_narrow_line_is_no_wider_than_it_says() {
     assert_eq!(report.groups[0].failed, 0, "{:?}", report.groups[0].failures);
 }
 
-/// What is said about the connection does not begin the pause anew.
+/// Frames about the connection do not restart the pause.
 #[test]
 fn a_client_thinks_while_it_is_talked_to() {
     let server = http2(Http2Limits::default(), |peer, request| {
@@ -352,6 +352,6 @@ fn a_pause_to_think_comes_when_all_streams_are_answered() {
     let server = well();
     let all = found(server.address, "streams=4,think=10ms,requests=40", |all| all.good == 40);
     assert_eq!((all.good, all.failed, all.connections.opened), (40, 0, 1));
-    // ten times four, with nine pauses in between
+    // four at a time, ten times, with nine pauses in between
     assert!(all.seconds >= 0.09, "{}", all.seconds);
 }

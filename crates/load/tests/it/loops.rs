@@ -1,4 +1,4 @@
-//! Closed and open loops ask as often, on as many connections and for what they were told.
+//! Closed and open loops make as many requests, on as many connections and to the same paths as configured.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
-/// A server that counts connections and what each carried.
+/// A server that counts connections and the requests on each.
 fn counting(answer: &'static str) -> (crate::target::Server, Arc<Mutex<Vec<u32>>>) {
     let counts = Arc::new(Mutex::new(Vec::new()));
     let sums = counts.clone();
@@ -55,7 +55,7 @@ fn a_connection_carries_as_many_requests_as_it_was_told() {
     until("all connections end", || counts.lock().unwrap().len() as u64 >= opened);
     let counts = counts.lock().unwrap();
     let threes = counts.iter().filter(|count| **count == 3).count();
-    // the end of the run may cut two of them short, and there may have been runs that did too little
+    // the end of the run may cut two connections short, and earlier runs may have done too little
     assert!(threes > 3, "{counts:?}");
     assert!(counts.iter().all(|count| *count <= 3));
 }
@@ -94,7 +94,7 @@ fn threads_share_a_group() {
         ..forebay_load::LoadPlan::default()
     };
     plan.groups[1].name = "closed".to_owned();
-    // on a machine that stands still a thread begins when it is over
+    // on a machine that stands still a thread may begin when the run is over
     let have_all_begun = || {
         let report = forebay_load::run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
         let [open, closed] = [0, 1].map(|place| &report.groups[place]);
@@ -154,7 +154,7 @@ fn sources_are_used_in_turn() {
     assert!(peers.values().all(|count| *count == 2), "{peers:?}");
 }
 
-/// How many connections and how many requests came from each address.
+/// The number of connections and of requests from each address.
 type BySource = BTreeMap<IpAddr, (u32, u32)>;
 
 fn counting_sources() -> (crate::target::Server, Arc<Mutex<BySource>>) {
@@ -172,8 +172,8 @@ fn counting_sources() -> (crate::target::Server, Arc<Mutex<BySource>>) {
     (server, peers)
 }
 
-/// In turn: alike, unless answers were so slow that some connections could not take theirs. Then there
-/// is another run.
+/// All addresses are used equally, unless answers were so slow that some connections could not take their
+/// requests. Then there is another run.
 #[test]
 fn an_open_loop_uses_all_its_sources() {
     let is_fair = || {
@@ -198,7 +198,7 @@ fn sessions_have_their_sources_in_turn() {
     assert!(peers.len() == 4 && peers.values().all(|count| *count == (25, 25)), "{peers:?}");
 }
 
-/// An address that the server does not want takes its turns, and no more.
+/// An address that the server refuses takes its turns, and no more.
 #[test]
 fn a_source_that_is_refused_takes_no_others_turns() {
     let server = serve(|stream| {
@@ -219,7 +219,7 @@ fn a_client_waits_after_a_failed_answer() {
         "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     ] {
         let (server, seen) = recording(refused);
-        // a pause that is drawn is no shorter than its first time
+        // a random pause is no shorter than its lower bound
         let plan = group(server.address, "connections=1,pause=50ms-60ms,think=1ms");
         let (mut report, mut before) = (run_for(400, plan.clone()), 0);
         while report.groups[0].failed < 2 {
@@ -244,10 +244,11 @@ fn a_pool_is_bounded_and_says_when_it_was_empty() {
         });
         open.0.fetch_sub(1, Ordering::SeqCst);
     });
-    // 100 requests of 20 ms need at least 2 s of one connection, and there are 2 for half a second.
+    // 100 requests of 20 ms need at least 2 s of one connection, and there are two connections for half a
+    // second
     let report = run_for(500, group(server.address, "rate=200,connections=2,timeout=200ms"));
     let all = &report.groups[0];
-    // one that is given up makes room for another, and may be served still, or come later
+    // a request that is given up makes room for another, which may still be served, or come too late
     let given_up = ["timeout", "connect_timeout"].map(|kind| all.failures.get(kind).unwrap_or(&0));
     let given_up = given_up.into_iter().sum::<u64>() as u32;
     let most = most.1.load(Ordering::SeqCst);
@@ -258,8 +259,8 @@ fn a_pool_is_bounded_and_says_when_it_was_empty() {
     assert!(report.generator.bottlenecks.iter().any(|b| b.contains("connections taken")));
 }
 
-/// The demonstration of coordinated omission: the target stands still for 300 ms of every 600. On a
-/// machine that stands still too it needs several attempts.
+/// The demonstration of coordinated omission: the target stands still for 300 ms of every 600. If the machine
+/// itself stands still, the test needs several attempts.
 #[test]
 fn a_stall_is_hidden_by_the_closed_loop_and_exposed_by_the_open_one() {
     assert!((0..10).any(|_| is_hidden_and_exposed()));
@@ -279,8 +280,8 @@ fn is_hidden_and_exposed() -> bool {
     let closed = run_for(1_200, group(server.address, "connections=1"));
     let open = run_for(1_200, group(server.address, "rate=500"));
     let (closed, open) = (&closed.groups[0], &open.groups[0]);
-    // One request per stall is slow in the closed loop, a third of all in the open one: those due
-    // in the last 200 ms of 300, of 600, have waited less than 200 ms.
+    // One request per stall is slow in the closed loop, a third of all in the open one: of every 600 ms, the
+    // requests due in the last 200 ms of the stall have waited less than 200 ms.
     let slow = |curve: &[(f64, f64)]| {
         1.0 - curve
             .iter()
@@ -296,7 +297,7 @@ fn is_hidden_and_exposed() -> bool {
 
 #[test]
 fn a_narrow_line_is_no_wider_than_it_says() {
-    // 20,000 bytes at 400 kbit/s are 0.4 s
+    // 20,000 bytes at 400 kbit/s take 0.4 s
     let body = "x".repeat(20_000);
     let answer: &'static str =
         Box::leak(format!("HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n{body}").into());
@@ -314,7 +315,7 @@ fn a_held_connection_stays_open() {
     let (server, counts) = counting(OK);
     let report = run_for(300, group(server.address, "rate=20,per_connection=1,hold=10s"));
     assert_eq!(report.groups[0].good, 6);
-    // they ended with the run, each after its one request
+    // the connections ended with the run, each after its one request
     until("all connections end", || counts.lock().unwrap().len() >= 6);
     assert_eq!(*counts.lock().unwrap(), vec![1; 6]);
 }
@@ -339,7 +340,7 @@ fn a_stop_ends_the_run_with_a_report() {
     assert!(report.groups[0].seconds < 30.0);
 }
 
-/// So many requests and no more, on every kind of connection, whatever becomes of them.
+/// A run makes exactly the configured number of requests, on every kind of connection, however they end.
 #[test]
 fn a_run_ends_after_so_many_requests() {
     let server = always(OK);
@@ -373,7 +374,7 @@ fn a_run_ends_after_so_many_requests() {
     }
 }
 
-/// A connection that does not come about is the end of a request, too.
+/// A request also ends when its connection cannot be established.
 #[test]
 fn refused_connections_are_among_the_requests() {
     let (address, _kept) = refusing();
@@ -398,7 +399,7 @@ fn the_warm_up_is_not_among_so_many_requests() {
         ..forebay_load::LoadPlan::default()
     };
     let report = forebay_load::run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
-    // one may have been under way when the warm-up ended
+    // one request may have been under way when the warm-up ended
     assert!((5..=6).contains(&report.groups[0].good), "{report:?}");
     assert!(report.seconds < 119.0);
 }

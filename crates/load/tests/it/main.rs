@@ -1,4 +1,4 @@
-//! The load generator against servers that behave as a test wants.
+//! Tests of the load generator against servers made for each test.
 #![forbid(unsafe_code)]
 
 mod failures;

@@ -1,4 +1,5 @@
-//! Reports: JSON there and back, conditions, comparison, and a page that needs nothing else.
+//! Reports: JSON there and back, conditions, comparison, and a page that loads nothing from
+//! elsewhere.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -8,7 +9,7 @@ use forebay_load::report::expect::Expectation;
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
-/// Of a run in whose time there were answers.
+/// The report of a run that had answers in its measured time.
 fn report() -> Report {
     let server = always(OK);
     run_until(300, &group(server.address, "rate=100"), |report| report.groups[0].rate > 0.0)
@@ -24,7 +25,7 @@ fn json_holds_everything() {
     assert!(Report::from_json("{}").is_err());
 }
 
-/// Good and late is good, but no goodput; a refusal is neither, but an answer.
+/// A good but late answer counts as good, but not as goodput; a refusal is an answer, but not good.
 #[test]
 fn rates_tell_good_late_and_refused_apart() {
     let server = always(OK);
@@ -38,7 +39,7 @@ fn rates_tell_good_late_and_refused_apart() {
     assert!(refused.rate > 0.0 && refused.good_rate < f64::EPSILON);
 }
 
-/// Files of earlier versions lack what was added since.
+/// Files of earlier versions lack the fields that were added since.
 #[test]
 fn an_older_file_is_read() {
     let text = report().to_json();
@@ -59,7 +60,7 @@ fn conditions_are_held_against_it() {
     assert!(missed("rate>1000").is_some());
 }
 
-/// Nothing is said in favour of a group that nobody has served, but what is true of its failures.
+/// For a group without a good answer no condition holds, except those on its failures.
 #[test]
 fn of_a_group_without_a_good_answer_nothing_holds_but_its_errors() {
     let server = always("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
@@ -72,7 +73,7 @@ fn of_a_group_without_a_good_answer_nothing_holds_but_its_errors() {
     assert!(missed("errors<1%").unwrap().ends_with("test has 100.000 %"));
     assert_eq!(missed("errors>99%"), None);
     assert_eq!(report.failed_whole().unwrap(), "not one good answer: test (wrong status × 30)");
-    // a run that was stopped before anything came of it has no result either
+    // a run that was stopped before any request ended has no result either
     let mut nothing = report;
     nothing.groups[0].failed = 0;
     nothing.groups[0].failures.clear();

@@ -1,4 +1,5 @@
-//! Handshakes with servers that do not end them well. Those that do are tested with the real server.
+//! TLS handshakes that servers do not complete properly. Those that succeed are tested with the
+//! real server.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -6,7 +7,7 @@ use crate::target::{Server, run_until, serve};
 use forebay_load::{GroupDraft, LoadTarget};
 use std::io::{Read, Write};
 
-/// The one kind of failure, and its one reason.
+/// The only kind of failure, and its only reason.
 fn only(server: &Server, settings: &str) -> (String, String) {
     let target = LoadTarget::parse(&format!("https://{}/", server.address)).unwrap();
     let draft = GroupDraft::parse(&format!("test:insecure=true,{settings}"), Some(&target));
@@ -38,7 +39,7 @@ fn a_server_that_speaks_plain_http() {
 #[test]
 fn a_server_that_is_silent() {
     let server = serve(|mut stream| while let Ok(1..) = stream.read(&mut [0; 4096]) {});
-    // longer than the thread is likely to be kept from what happens before
+    // longer than the thread is likely to be delayed by what happens before
     for settings in ["connections=4,connect_timeout=3s", "rate=20,connect_timeout=3s,http=2"] {
         let (kind, why) = only(&server, settings);
         assert_eq!((&*kind, &*why), ("connect_timeout", "within the handshake of TLS"));
@@ -51,7 +52,7 @@ fn a_server_that_closes_or_refuses() {
     assert_eq!(only(&server, ""), handshake("the server has closed the connection"));
     let server = serve(|mut stream| {
         let _ = stream.read(&mut [0; 100]);
-        // what is not read makes the close a reset
+        // unread input makes the close a reset
     });
     assert_eq!(only(&server, ""), handshake("the server has reset the connection"));
     let server = serve(|mut stream| {

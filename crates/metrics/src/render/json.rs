@@ -1,4 +1,4 @@
-//! What was counted, as JSON.
+//! All figures as JSON.
 
 use super::{Certificate, RuleTotals, Snapshot, refusals, samples, status_name};
 use crate::classes::{ClassLimits, ClassTotals, RefusalReason, Unanswered};
@@ -6,15 +6,16 @@ use crate::text::{CLASSES, durations, escape, object};
 use crate::{Activity, SiteTotals, Totals, firewall, gate, upstreams};
 use std::fmt::Write;
 
-/// A JSON object for people and scripts.
+/// A JSON object for operators and scripts.
 ///
-/// The facts come first, then each metric under its name without `forebay_` and `_total`: a number,
-/// or an object with a number for each label value (`process.grew` where there are two labels). `certificates` and `overrides` are lists. `sites` has an object for each site; `logs` a
-/// number of dropped lines for each access log; `classes` the ledger of each class, `limits` what the agent limits each to (`null` for
-/// no limit), `rules` what has come of those with metrics of their own, `statuses` how many answers had
-/// each, `upstreams` a list of what applications were asked, `class_upstream_waiting` how many requests of each class wait
-/// for them. `activities` says for each activity how often it
-/// was timed, its mean in µs (`null` if never), and its share of all time measured, from 0 to 1.
+/// The facts come first, then each metric under its name without `forebay_` and `_total`: a number, or an
+/// object with a number for each label value (`process.grew` where there are two labels). `certificates` and
+/// `overrides` are lists. `sites` has an object for each site; `logs` a number of dropped lines for each
+/// access log; `classes` the ledger of each class; `limits` the agent's limits on each class (`null` for no
+/// limit); `rules` the counts of rules with metrics of their own; `statuses` the number of answers with each
+/// status; `upstreams` a list with the requests to applications; `class_upstream_waiting` how many requests
+/// of each class wait for applications. `activities` has for each activity how often it was timed, its mean
+/// in µs (`null` if never), and its share of all time measured, from 0 to 1.
 pub fn json(snapshot: &Snapshot) -> String {
     let mut text = String::with_capacity(8 * 1024);
     text.push('{');
@@ -148,7 +149,7 @@ fn activities(totals: &Totals) -> String {
     Activity::ALL.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// The value in `name="value"`; those of several labels with dots between them.
+/// The value in `name="value"`; several values are joined with dots.
 fn label(labels: &str) -> String {
     let values: Vec<&str> = labels.split('"').skip(1).step_by(2).collect();
     values.join(".")

@@ -1,4 +1,4 @@
-//! What was counted, in the text format of Prometheus.
+//! All figures in the text format of Prometheus.
 
 use super::{Certificate, MetricSample, Snapshot, refusals, samples, status_name};
 use crate::classes::{
@@ -7,7 +7,7 @@ use crate::classes::{
 use crate::text::{CLASSES, announce, buckets, escape, histogram, line, seconds};
 use crate::{Activity, DurationTotals, firewall, gate, upstreams};
 
-/// The Prometheus text format 0.0.4 (`text/plain; version=0.0.4`).
+/// Writes the Prometheus text format 0.0.4 (`text/plain; version=0.0.4`).
 ///
 /// The facts become the labels of `forebay_info`. Activities are summaries in seconds, without
 /// quantiles.
@@ -52,7 +52,7 @@ pub fn prometheus(snapshot: &Snapshot) -> String {
     text
 }
 
-/// Answers by status, and how long requests took.
+/// Writes the answers by status, and the durations of requests.
 fn answers(text: &mut String, snapshot: &Snapshot) {
     let answers = snapshot.totals.answers();
     let metric = "forebay_status_responses_total";
@@ -72,7 +72,7 @@ fn answers(text: &mut String, snapshot: &Snapshot) {
     histogram(text, metric, "", &answers.durations);
 }
 
-/// Settings that an operator has changed.
+/// Writes the settings that an operator has changed.
 fn overrides(text: &mut String, snapshot: &Snapshot) {
     if snapshot.overrides.is_empty() {
         return;
@@ -86,7 +86,7 @@ fn overrides(text: &mut String, snapshot: &Snapshot) {
     }
 }
 
-/// What has come of rules that have metrics.
+/// Writes the counts of rules that have metrics.
 fn rules(text: &mut String, snapshot: &Snapshot) {
     if snapshot.rules.is_empty() {
         return;
@@ -115,7 +115,7 @@ fn rules(text: &mut String, snapshot: &Snapshot) {
     }
 }
 
-/// The metrics whose labels come from the configuration.
+/// Writes the metrics whose labels come from the configuration.
 fn sites(text: &mut String, snapshot: &Snapshot) {
     let metric = "forebay_site_responses_total";
     announce(text, metric, "Responses by site and status class.", "counter");
@@ -163,7 +163,7 @@ fn sites(text: &mut String, snapshot: &Snapshot) {
     }
 }
 
-/// A number of a class: its metric, what it says, and how it is found.
+/// A figure of a class: its metric, its help text, and how its value is found.
 type ClassMetric = (&'static str, &'static str, fn(&ClassTotals) -> String);
 
 const OF_CLASSES: [ClassMetric; 7] = [
@@ -196,7 +196,7 @@ const OF_CLASSES: [ClassMetric; 7] = [
     ),
 ];
 
-/// The ledger.
+/// Writes the ledgers.
 fn classes(text: &mut String, snapshot: &Snapshot) {
     let classes = &snapshot.classes;
     if classes.is_empty() {
@@ -246,7 +246,7 @@ fn classes(text: &mut String, snapshot: &Snapshot) {
     durations(text, ("forebay_class_request_duration_seconds", "class"), help, times);
 }
 
-/// How long requests took, for each of some names; nothing where that is not counted.
+/// Writes the durations of requests, for each of these names; nothing where they are not counted.
 fn durations<'n>(
     text: &mut String,
     (metric, label): (&str, &str),
@@ -263,7 +263,7 @@ fn durations<'n>(
     }
 }
 
-/// A limit of a class: its metric, what it says, and how it is found.
+/// A limit of a class: its metric, its help text, and how its value is found.
 type OfLimits = (&'static str, &'static str, fn(&ClassLimits) -> Option<u64>);
 
 const OF_LIMITS: [OfLimits; 3] = [
@@ -284,7 +284,7 @@ const OF_LIMITS: [OfLimits; 3] = [
     ),
 ];
 
-/// Requests that wait for applications.
+/// Writes the numbers of requests that wait for applications.
 fn waiting(text: &mut String, snapshot: &Snapshot) {
     if snapshot.waiting.is_empty() {
         return;
@@ -296,7 +296,7 @@ fn waiting(text: &mut String, snapshot: &Snapshot) {
     }
 }
 
-/// What the agent does.
+/// Writes the agent's limits.
 fn limits(text: &mut String, snapshot: &Snapshot) {
     if snapshot.limits.is_empty() {
         return;

@@ -5,18 +5,18 @@ use forebay_http::cidr::{CidrBlock, CidrError, mask};
 use forebay_http::date;
 use std::fmt;
 
-/// The shortest prefixes that are banned without further ado.
+/// The shortest IPv4 prefix that is banned without confirmation, in bits.
 const LEAST_IPV4_LEN: u8 = 8;
-/// See [`LEAST_IPV4_LEN`].
+/// The shortest IPv6 prefix that is banned without confirmation, in bits.
 const LEAST_IPV6_LEN: u8 = 19;
 
 /// Bits of an IPv6 address that tell clients apart.
 const CLIENT_LEN: u8 = 64;
 
-/// Reads an address or a network. An address of IPv6 alone stands for its client, which has the /64.
+/// Reads an address or a network. A single IPv6 address stands for its client, which has the /64.
 ///
 /// # Errors
-/// As [`CidrBlock::parse`].
+/// The same as [`CidrBlock::parse`].
 pub fn banned_network(text: &str) -> Result<CidrBlock, CidrError> {
     let network = CidrBlock::parse(text)?;
     if network.is_ipv4() || text.contains('/') {
@@ -26,7 +26,7 @@ pub fn banned_network(text: &str) -> Result<CidrBlock, CidrError> {
     Ok(CidrBlock::around(network.bits() & !host, network.bits() | host, false))
 }
 
-/// Whether a network is so large that a slip is more likely than an intention.
+/// Whether a network is so large that it is more likely a typing error than intended.
 pub fn is_wide(network: CidrBlock) -> bool {
     let least = if network.is_ipv4() { LEAST_IPV4_LEN } else { LEAST_IPV6_LEN };
     network.prefix_len() < least
@@ -35,7 +35,7 @@ pub fn is_wide(network: CidrBlock) -> bool {
 /// What is wrong with a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BanLineError {
-    /// Its number, from 1.
+    /// The number of the line, from 1.
     pub line: usize,
     /// What is wrong.
     wrong: LineFault,
@@ -43,17 +43,17 @@ pub struct BanLineError {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LineFault {
-    /// No network.
+    /// The line does not begin with a network.
     Network(String, CidrError),
-    /// No time.
+    /// The second word is not a time.
     Expiry(String),
-    /// Something behind the time that is no reason.
+    /// Text after the time that is not a reason.
     More(String),
-    /// Too large a network.
+    /// The network is too large.
     Wide(CidrBlock),
-    /// Not UTF-8.
+    /// The line is not UTF-8.
     NoText,
-    /// More than there may be.
+    /// The file has more bans than one may have.
     TooMany,
 }
 
@@ -82,8 +82,8 @@ impl fmt::Display for BanLineError {
 
 impl std::error::Error for BanLineError {}
 
-/// Reads a list: in each line a network, perhaps when the ban ends, and perhaps why behind `#`. Lines that are empty
-/// or a comment are passed over. Each ban comes with the number of its line.
+/// Reads a list: each line has a network, optionally the end of the ban, and optionally a reason after `#`.
+/// Empty lines and comments are skipped. Each ban comes with the number of its line.
 ///
 /// # Errors
 /// The first line that is wrong.
@@ -123,7 +123,7 @@ fn parse_line(text: &str) -> Result<Option<BanRecord>, LineFault> {
     Ok(Some(BanRecord { network, until_s, why: kept_why(why) }))
 }
 
-/// A reason as it is kept: one line, and not too long.
+/// A reason in the form that is kept: one line, cut to the longest length.
 pub(super) fn kept_why(text: &str) -> String {
     let mut kept = String::new();
     for letter in text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }) {
@@ -136,7 +136,7 @@ pub(super) fn kept_why(text: &str) -> String {
 }
 
 impl BanRecord {
-    /// A ban of this network; the reason is one line, and [not too long](MOST_WHY_BYTES).
+    /// A ban of this network; the reason is made one line, and [cut](MOST_WHY_BYTES) if it is too long.
     pub fn new(network: CidrBlock, until_s: Option<u64>, why: &str) -> BanRecord {
         BanRecord { network, until_s, why: kept_why(why) }
     }

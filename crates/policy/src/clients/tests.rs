@@ -1,4 +1,4 @@
-//! Clients against a model that keeps everything.
+//! Tests of the tables against a model that keeps everything.
 
 use super::*;
 use crate::bucket;
@@ -42,7 +42,7 @@ fn clients_that_are_new_to_several_threads_have_one_word() {
             scope.spawn(|| {
                 for number in 0..5_000 {
                     let key = clients.key(7, ip(number));
-                    // what was charged for earlier clients is past
+                    // what was charged for earlier clients has passed
                     let now = START + u64::from(number) * 2_000_000 * UNIT;
                     step.wait();
                     admitted.fetch_add(clients.charge(key, now, &terms).is_ok().into(), Relaxed);
@@ -90,7 +90,8 @@ fn a_client_is_ignored_for_a_while() {
     assert!(clients.is_ignored(key, START + day - second, day));
 }
 
-/// But for once in 52 days, when the time of a word begins anew, and then for no longer than before.
+/// An ignored client is ignored no more once its time is over, except once in 52 days when the time
+/// of a word wraps around, and then for no longer than before.
 #[test]
 fn being_ignored_is_over_for_good() {
     let clients = ClientTable::new(64);
@@ -120,11 +121,11 @@ fn what_is_full_again_is_replaced_first() {
         assert!(clients.charge(*key, now, &terms).is_err());
     }
     assert_eq!(clients.evicted(), 0);
-    // all are in use: the one goes that would have been full the soonest
+    // all eight are in use: the one that would have been full soonest is replaced
     assert_eq!(clients.charge(keys[8], START + 100 * UNIT, &terms), Ok(0));
     assert_eq!(clients.evicted(), 1);
     assert!(clients.charge(keys[1], START + 100 * UNIT, &terms).is_err());
-    // when they are full again, any may go
+    // when they are full again, any of them may be replaced
     assert_eq!(clients.charge(keys[0], START + 3000 * UNIT, &terms), Ok(0));
     assert_eq!(clients.evicted(), 1);
 }
@@ -150,7 +151,7 @@ fn a_count_in_use_is_never_replaced() {
 }
 
 proptest! {
-    /// With room for all, each client has what it would have with a bucket of its own.
+    /// With room for all, each client gets what it would get with a bucket of its own.
     #[test]
     fn as_good_as_a_bucket_for_each(
         interval in 1u64..50,
@@ -205,7 +206,7 @@ proptest! {
     }
 }
 
-/// Two processes that share their tables, as far as one can play two.
+/// Two processes that share their tables, simulated in one.
 #[test]
 fn processes_share_buckets_and_see_what_clients_have_in_others() {
     let words: &[AtomicU64] =
@@ -228,7 +229,7 @@ fn processes_share_buckets_and_see_what_clients_have_in_others() {
     assert!(new.enter(new.key(1, ip(8)), 2).is_ok(), "another client");
     old.leave(first);
     let third = new.enter(key, 2).unwrap().unwrap();
-    // what a process had is free once it has ended
+    // a count of a process is free once the process has ended
     assert!(old.enter(key, 2).is_err());
     of_old.newer_ended();
     assert!(old.enter(key, 2).is_ok());

@@ -1,29 +1,30 @@
-//! First segments that nobody sees more of: those of connections to another server, which asks no rules.
+//! First segments of connections to another server: the enforcer decides alone, because no process applies
+//! the rules afterwards.
 //!
-//! What cannot be told counts for nothing there: a rule that may match, and may not, is passed over as one that does not.
-//! The other rules hold. A limit that cannot be kept is not passed over: it decides as ever, so it keeps the limits behind it
-//! from holding.
+//! A rule for which the first segment does not show enough is passed over, as if it did not match. The other
+//! rules hold. A limit that cannot be kept is not passed over: its rule still decides the setting, so the
+//! limits of later rules do not apply.
 
 use super::{FirstHello, FirstRequest, FirstSegment, Holds, SegmentConditions};
 use crate::facts::ConnectionFacts;
 use crate::policy::Policy;
 use crate::rule::Degree;
 
-/// What a first segment shows, whatever protocol it is of.
+/// What a first segment shows, for any protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FirstShown<'s> {
     /// The beginning of a request.
     Request(FirstSegment<'s>),
     /// The beginning of TLS, with the name of the server.
     Hello(FirstHello<'s>),
-    /// Neither, or nothing of it plainly: only rules about addresses hold.
+    /// Another protocol, or nothing that can be read plainly: only rules about addresses hold.
     Other,
 }
 
 impl<'s> FirstShown<'s> {
     /// Reads the data of a segment.
     pub fn read(data: &'s [u8]) -> FirstShown<'s> {
-        // a record with a handshake
+        // a TLS record with a handshake
         let found = match data {
             [22, 3, ..] => FirstHello::read(data).map(FirstShown::Hello),
             _ => FirstSegment::read(data).map(FirstShown::Request),
@@ -31,7 +32,7 @@ impl<'s> FirstShown<'s> {
         found.unwrap_or(FirstShown::Other)
     }
 
-    /// Whether the conditions hold for certain.
+    /// Whether the conditions certainly hold.
     fn hold(&self, conditions: &SegmentConditions) -> Holds {
         let held = match self {
             FirstShown::Request(first) => conditions.hold(first),
@@ -51,7 +52,7 @@ impl SegmentConditions {
 }
 
 impl Policy {
-    /// The rank of a first segment that nobody sees more of.
+    /// The rank of a connection for which no process sees more than the first segment.
     pub fn first_rank_alone(
         &self,
         ends: &ConnectionFacts,
@@ -62,7 +63,8 @@ impl Policy {
         rank.unwrap_or(self.default_rank())
     }
 
-    /// What becomes of it. A hello of TLS counts as a request for the host that it names.
+    /// The decision about a connection for which no process sees more than the first segment. A TLS hello
+    /// counts as a request for the host that it names.
     pub fn first_alone(
         &self,
         ends: &ConnectionFacts,
@@ -138,7 +140,7 @@ mod tests {
             ("10.0.0.1", "GET /a HTTP/1.1\r\nHost: old.example\r\n", refuse(2, 410)),
             ("10.0.0.1", "GET /a HTTP/1.1\r\n", charge),
             ("10.0.0.1", "GET /each HTTP/1.1\r\n", CannotTell),
-            // not plain, and no request at all
+            // a path that is not plain, and a segment that is not a request
             ("10.0.0.1", "GET /%6eo HTTP/1.1\r\n", charge),
             ("192.0.2.1", "GET /%6eo HTTP/1.1\r\n", refuse(3, 451)),
             ("192.0.2.1", "SSH-2.0-OpenSSH_9.2p1\r\n", refuse(3, 451)),

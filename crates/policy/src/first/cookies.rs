@@ -1,28 +1,28 @@
 //! The cookies of a first request, as far as its first segment shows them plainly.
 //!
-//! A cookie that stands there whole is seen, wherever the head ends. That there is none of a name is known only if the
-//! whole head stands there, and all cookies in it are plain: short, few, and without blanks within.
+//! A whole cookie in the segment is seen, wherever the head ends. The absence of a cookie is certain only if
+//! the segment has the whole head and all cookies in it are plain: short, few, and without blanks within.
 
 use super::{Alternatives, Holds};
 use crate::field::FieldCondition;
 
-/// So many bytes of the segment are looked at for cookies.
+/// How many bytes of the segment are searched for cookies at most.
 pub const MOST_HEAD: usize = 1536;
-/// So many cookies are looked at.
+/// How many cookies are read at most.
 pub const MOST_PAIRS: usize = 16;
-/// Longer cookies, name, sign and value together, are not looked at.
+/// The longest cookie that is read, with name and equals sign, in bytes.
 pub const MOST_PAIR: usize = 63;
 
-/// Cookies of a first request.
+/// The cookies of a first request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirstCookies<'s> {
     pairs: Vec<&'s [u8]>,
-    /// There are no others.
+    /// Whether there are certainly no others.
     are_all: bool,
 }
 
 impl<'s> FirstCookies<'s> {
-    /// Reads those in the data of a segment that begins with a request line.
+    /// Reads the cookies in the data of a segment that begins with a request line.
     pub fn read(data: &'s [u8]) -> FirstCookies<'s> {
         let data = &data[..data.len().min(MOST_HEAD)];
         let mut cookies = FirstCookies { pairs: Vec::new(), are_all: true };
@@ -44,7 +44,8 @@ impl<'s> FirstCookies<'s> {
         cookies
     }
 
-    /// Reads the cookies in a line; `false` if its end is not there.
+    /// Reads the cookies in a line; `false` if the line does not end in the segment, or cannot be read to its
+    /// end.
     fn take_line(&mut self, line: &'s [u8]) -> bool {
         let whole = line.strip_suffix(b"\n");
         let Some((name, value)) = line.split_at_checked(7) else { return whole.is_some() };
@@ -54,11 +55,11 @@ impl<'s> FirstCookies<'s> {
         let value = whole.map_or(value, |whole| &whole[7..]);
         let value =
             if whole.is_some() { value.strip_suffix(b"\r").unwrap_or(value) } else { value };
-        // a bare CR ends what can be said
+        // nothing is certain after a bare CR
         let end = value.iter().position(|byte| *byte == b'\r');
         let mut pairs = value[..end.unwrap_or(value.len())].split(|byte| *byte == b';');
         if whole.is_none() || end.is_some() {
-            // its end has not come
+            // the last cookie is cut off
             pairs.next_back();
         }
         pairs.for_each(|pair| self.take(pair));
@@ -79,7 +80,7 @@ impl<'s> FirstCookies<'s> {
         }
     }
 
-    /// Whether one of them is among these alternatives.
+    /// Whether one of the cookies matches one of these alternatives.
     pub fn hold(&self, asked: &Alternatives) -> Holds {
         let tried = self.pairs.iter().map(|pair| asked.hold(pair));
         match tried.max().unwrap_or(Holds::No) {
@@ -89,7 +90,8 @@ impl<'s> FirstCookies<'s> {
     }
 }
 
-/// The alternatives of a condition, if it asks for any: each as the beginning of a cookie, or a whole one.
+/// The alternatives of a condition on cookies, if there is one: each is a whole cookie, or the beginning of
+/// one.
 pub(super) fn asked(conditions: &[FieldCondition]) -> Option<Alternatives> {
     let mut all = Alternatives::default();
     for condition in conditions {
@@ -98,14 +100,14 @@ pub(super) fn asked(conditions: &[FieldCondition]) -> Option<Alternatives> {
             Some((value, is_prefix)) => {
                 let name = condition.name().as_bytes();
                 all.texts.push(([name, b"=", value].concat().into(), is_prefix));
-                // without a sign its value is empty
+                // a cookie without an equals sign has an empty value
                 if value.is_empty() {
                     all.texts.push((name.into(), false));
                 }
             }
         }
     }
-    // a longer one is the beginning of no cookie that is looked at
+    // a longer text cannot begin a cookie that is short enough to be read
     all.texts.retain(|(text, _)| text.len() <= MOST_PAIR);
     (!conditions.is_empty()).then_some(all)
 }

@@ -1,4 +1,5 @@
-//! Where a rule is enforced if the kernel does what it can, and why it does not do more: for people.
+//! Where each setting of a rule is enforced if the kernel does what it can, and why the kernel does not do
+//! more. The results are shown to operators.
 
 use super::{LeftBecause, SegmentConditions, acts, connections, in_flight, requests};
 use crate::condition::ConditionKind;
@@ -7,45 +8,45 @@ use crate::rule::{Over, Rule};
 use crate::syn;
 use std::fmt;
 
-/// Who enforces a setting of a rule.
+/// The place where a setting of a rule is enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EnforcedAt {
-    /// The kernel, by the SYN.
+    /// The kernel, when it sees the SYN.
     Syn,
-    /// The kernel, by the first request of a connection; of the others of the connection the server.
+    /// The kernel, for the first request of a connection; the server, for the connection's later ones.
     FirstRequest {
-        /// What becomes of that which is refused.
+        /// What a refused client gets.
         answer: RefusalAnswer,
-        /// Which of the rule's patterns it leaves to the server.
+        /// Which of the rule's patterns the kernel leaves to the server.
         but: Vec<LeftPatterns>,
     },
     /// The server.
     Server(WhyServer),
 }
 
-/// Patterns that a first segment is not held against.
+/// Kinds of patterns that a first segment is not compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftPatterns {
-    /// Whole paths and beginnings are told.
+    /// Paths, except whole ones and beginnings.
     Paths,
-    /// Whole names are told.
+    /// Hosts, except whole names.
     Hosts,
-    /// Whole values and beginnings are told.
+    /// Cookies, except whole values and beginnings.
     Cookies,
 }
 
-/// Why the kernel does not do it.
+/// Why the kernel does not enforce a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhyServer {
-    /// First requests are not judged there.
+    /// The kernel does not judge first requests here.
     NotAsked,
-    /// Nothing is refused, it only waits.
+    /// A request over the limit is not refused, but waits.
     Waits,
-    /// The rule asks for what a first segment does not show for certain: keys of conditions.
+    /// The rule has conditions that a first segment does not show for certain, with these keys.
     AsksFor(Vec<&'static str>),
-    /// None of the patterns can be told.
+    /// None of the rule's patterns can be compared with a first segment.
     Patterns(LeftPatterns),
-    /// The limit is one that it does not keep.
+    /// The kernel cannot keep this kind of limit.
     Limit(LeftBecause),
 }
 
@@ -66,7 +67,7 @@ impl fmt::Display for EnforcedAt {
     }
 }
 
-/// An answer, in words.
+/// Displays an answer to a refused request.
 struct AnswerWords(RefusalAnswer);
 
 impl fmt::Display for AnswerWords {
@@ -108,8 +109,8 @@ impl fmt::Display for WhyServer {
     }
 }
 
-/// Where each setting of a rule that refuses something is enforced, by its key. The kernel `judges` first requests, or
-/// SYNs only.
+/// The place where each refusing setting of a rule is enforced, with the setting's key. With `judges`, the
+/// kernel judges first requests; otherwise it judges SYNs only.
 pub fn enforced_at(rule: &Rule, judges: bool) -> Vec<(&'static str, EnforcedAt)> {
     let mut all = Vec::new();
     let is_by_syn = rule.is_for_connections();

@@ -1,18 +1,18 @@
-//! The name in a client's hello, with which TLS begins (RFC 8446 §4.1.2, RFC 6066 §3).
+//! The server name in a client hello, with which TLS begins (RFC 8446 §4.1.2, RFC 6066 §3).
 
 use super::{Holds, MOST_HOST, SegmentConditions, is_of_host};
 
-/// So many extensions are looked at.
+/// How many extensions of a hello are read at most.
 pub const MOST_EXTENSIONS: usize = 40;
 
-/// The beginning of a connection with TLS, as far as it names the server.
+/// The beginning of a TLS connection, as far as it names the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstHello<'s> {
-    /// In small letters.
+    /// The name, in small letters.
     pub name: &'s [u8],
 }
 
-/// What is left to be read.
+/// The bytes that are still to be read.
 struct HelloReader<'s>(&'s [u8]);
 
 impl<'s> HelloReader<'s> {
@@ -32,11 +32,11 @@ impl<'s> HelloReader<'s> {
 }
 
 impl<'s> FirstHello<'s> {
-    /// Reads the name in the data of a first segment. `None` if the hello does not begin there, or if its name
-    /// does not lie in the segment, whole and plainly; what comes behind it may be missing.
+    /// Reads the name in the data of a first segment. `None` if the data does not begin with a hello, or if
+    /// the whole name does not lie in the segment in plain form. What follows the name may be missing.
     pub fn read(data: &'s [u8]) -> Option<FirstHello<'s>> {
         let mut rest = HelloReader(data);
-        // a record with a handshake, and in it a hello, whose versions say nothing
+        // a handshake record, and in it a hello; the versions in both are ignored
         let record = rest.take(5)?;
         let head = rest.take(4)?;
         if record[..2] != [22, 3] || head[0] != 1 {
@@ -67,7 +67,7 @@ impl<'s> FirstHello<'s> {
     }
 }
 
-/// The one name of the extension.
+/// The extension's one name.
 fn name(extension: &[u8]) -> Option<&[u8]> {
     let mut rest = HelloReader(extension);
     let list = rest.number()?;
@@ -81,7 +81,7 @@ fn name(extension: &[u8]) -> Option<&[u8]> {
 }
 
 impl SegmentConditions {
-    /// Whether they hold, as far as a hello can tell: of a request there is only the host.
+    /// Whether the conditions hold, as far as a hello shows: it shows only the host of a request.
     pub fn hold_of_hello(&self, hello: &FirstHello<'_>) -> Holds {
         let host = self.hosts.as_ref().map_or(Holds::Yes, |hosts| hosts.hold(hello.name));
         let asks = [&self.methods, &self.paths, &self.cookies].into_iter().any(Option::is_some);
@@ -94,7 +94,7 @@ impl SegmentConditions {
 mod tests {
     use super::*;
 
-    /// A hello with these extensions: numbers and what they hold.
+    /// A hello with these extensions, each a number and its content.
     fn hello(extensions: &[(u16, &[u8])]) -> Vec<u8> {
         let of = |(kind, held): &(u16, &[u8])| {
             [&kind.to_be_bytes()[..], &(held.len() as u16).to_be_bytes(), held].concat()
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(read(&hello(&[(0, &name)])), found);
         let behind = hello(&[(51, &[1; 600]), (0, &name), (16, &[2; 900])]);
         assert_eq!(read(&behind), found);
-        // the rest is in the next segment
+        // the rest of the record is in the next segment
         let whole = 9 + 34 + 11 + 2 + 604 + 4 + name.len();
         assert_eq!(read(&behind[..whole]), found);
         for bytes in 0..whole {

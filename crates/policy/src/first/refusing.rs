@@ -1,9 +1,9 @@
-//! What becomes of the first request of a connection where only its first segment is seen: the same as
-//! [`State`](crate::State) makes of the whole request, or that it cannot be told.
+//! The decision about the first request of a connection where only its first segment is seen. It is the same
+//! as [`State`](crate::State) makes about the whole request, or that the segment does not show enough.
 //!
-//! Beside silence and a reset an error can be sent: the client has proven its address. It is the same for all that a
-//! rule refuses, so `Retry-After` states the longest time after which one more is admitted. Nothing is kept for each
-//! client, and nothing waits.
+//! A refusal can be silent, a reset, or an error response, because the client has proven its address. The
+//! response is the same for all requests that a rule refuses, so `Retry-After` states the longest time after
+//! which one more is admitted. The enforcer keeps nothing for each client and lets nothing wait.
 
 use super::{FirstSegment, Holds, SegmentConditions, are_its_ends};
 use crate::bucket::BucketTerms;
@@ -13,12 +13,12 @@ use crate::policy::Policy;
 use crate::rule::{Action, Degree, InFlight, JudgePhase, Limit, Over, Per, Rule};
 use std::fmt;
 
-/// Why what a rule says is left to those who see the whole request.
+/// Why a setting of a rule is left to the server, which sees the whole request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftBecause {
-    /// Each client is counted by itself.
+    /// The limit counts each client by itself.
     EachClient,
-    /// What is over the limit waits.
+    /// A request over the limit waits.
     Waits,
 }
 
@@ -31,20 +31,20 @@ impl fmt::Display for LeftBecause {
     }
 }
 
-/// What becomes of a first request, or of the connection it comes by.
+/// The decision about a first request, or about its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstRequest {
-    /// Nothing stands in its way, and no limit is charged.
+    /// The request passes; no limit is charged.
     Pass,
-    /// This rule refuses it.
+    /// The rule with this number refuses the request.
     Refuse(u32, RefusalAnswer),
-    /// It is charged to the bucket of this rule. What is over the limit is refused.
+    /// The request is charged to the bucket of this rule, and refused if it is over the limit.
     Charge(u32, RefusalAnswer),
-    /// More than the first segment is needed, or more than can be kept.
+    /// The decision needs more than the first segment, or state that the enforcer does not keep.
     CannotTell,
 }
 
-/// What a rule's action comes to; `None` if it refuses nothing.
+/// The refusal that a rule's action demands; `None` if the action refuses nothing.
 pub fn acts(rule: &Rule) -> Option<RefusalAnswer> {
     match rule.action? {
         Action::Allow => None,
@@ -54,31 +54,32 @@ pub fn acts(rule: &Rule) -> Option<RefusalAnswer> {
     }
 }
 
-/// What becomes of a request that is over the rule's limit on requests, if it has one.
+/// The answer to a request that is over the rule's limit on requests, if it has one.
 ///
 /// # Errors
-/// It is left to others.
+/// The limit is left to the server.
 pub fn requests(rule: &Rule) -> Option<Result<RefusalAnswer, LeftBecause>> {
     let limit = rule.requests.as_ref().filter(|limit| !limit.rate.is_unlimited())?;
-    // a rate that moves makes nobody wait for longer than the lowest
+    // a moved rate makes clients wait longest when it is at its lowest
     let longest_ns = rule.bounds.map(|bounds| bounds.least.interval_ns());
     Some(over_rate(limit, longest_ns))
 }
 
-/// What becomes of a connection that is over the rule's limit on connections, if it has one.
+/// The answer to a connection that is over the rule's limit on connections, if it has one.
 ///
 /// # Errors
-/// It is left to others.
+/// The limit is left to the server.
 pub fn connections(rule: &Rule) -> Option<Result<RefusalAnswer, LeftBecause>> {
     let limit = rule.connections.as_ref().filter(|limit| !limit.rate.is_unlimited())?;
     Some(over_rate(limit, None))
 }
 
-/// What becomes of a request while the rule has as many at once as it may; `None` if it waits then, or if the
-/// rule does not say. Which is so, the one that counts them tells.
+/// The answer to a request while the rule has as many at once as it may; `None` if the rule has no such
+/// limit, or lets the request wait. The server, which counts the requests, announces when the limit is
+/// reached.
 ///
 /// # Errors
-/// It is left to others.
+/// The limit is left to the server.
 pub fn in_flight(rule: &Rule) -> Option<Result<RefusalAnswer, LeftBecause>> {
     let InFlight { most: _, per, over } = rule.in_flight?;
     if per == Per::Client {
@@ -102,7 +103,7 @@ fn waits(over: Over) -> bool {
     matches!(over, Over::Queue { .. })
 }
 
-/// Which rule decides a setting, as far as it can be told.
+/// The rule that decides a setting, as far as a first segment shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum SettingOf {
     #[default]
@@ -111,12 +112,12 @@ enum SettingOf {
     Unknown,
 }
 
-/// For action, limit on requests and number at once.
+/// The rules that decide the action, the limit on requests, and the number at once.
 #[derive(Debug, Default)]
 pub(super) struct Deciding([SettingOf; 3]);
 
 impl Deciding {
-    /// Settings that nobody has decided so far, as far as `says` has them, are decided like this.
+    /// Sets `told` for the settings in `says` that no earlier rule has decided.
     fn decide(&mut self, says: [bool; 3], told: SettingOf) {
         for (setting, says) in self.0.iter_mut().zip(says) {
             if says && *setting == SettingOf::Nobody {
@@ -127,8 +128,8 @@ impl Deciding {
 }
 
 impl Policy {
-    /// What becomes of the first request of a connection. Nothing is charged. `is_full` says of a rule whether it has
-    /// as many requests at once as it may.
+    /// The decision about the first request of a connection. Nothing is charged. `is_full` says whether a
+    /// rule has as many requests at once as it may.
     pub fn first_request(
         &self,
         ends: &ConnectionFacts,
@@ -140,13 +141,15 @@ impl Policy {
         self.decided(&deciding, is_full, false)
     }
 
-    /// What comes of it. `alone`: nobody keeps a limit that is left, so it counts for nothing.
+    /// The decision that follows from the deciding rules. With `alone`, a limit that is left to the server
+    /// counts for nothing, because no server keeps it.
     pub(super) fn decided(
         &self,
         deciding: &Deciding,
         is_full: impl Fn(u32) -> bool,
         alone: bool,
     ) -> FirstRequest {
+        // in the order of `State::charge_request`, so that the same rule refuses as in the server
         let Deciding([action, limit, at_once]) = *deciding;
         let rule = |number: u32| self.rules().get(number as usize);
         match action {
@@ -180,8 +183,8 @@ impl Policy {
         }
     }
 
-    /// What becomes of the connection itself, by the rules that ask for addresses only, where its client has
-    /// proven its address: what [`syn`](Policy::syn) cannot tell because it needs an error.
+    /// The decision about the connection itself, by the rules for addresses only, once the client has proven
+    /// its address. It covers what [`syn`](Policy::syn) leaves open because it needs an error response.
     pub fn first_connection(
         &self,
         ends: &ConnectionFacts,
@@ -201,7 +204,7 @@ impl Policy {
         }
     }
 
-    /// Which rules decide, where their conditions `hold`.
+    /// The rules that decide each setting, where `hold` says whether conditions hold.
     pub(super) fn deciding(
         &self,
         ends: &ConnectionFacts,
@@ -220,7 +223,7 @@ impl Policy {
             }
             match hold(&SegmentConditions::of(rule)) {
                 Holds::No => continue,
-                // a rule that may end it leaves nothing certain behind it
+                // if a rule with `stop` may match, no decision of a later rule is certain
                 Holds::CannotTell if rule.stop => deciding.decide([true; 3], SettingOf::Unknown),
                 Holds::CannotTell => deciding.decide(says, SettingOf::Unknown),
                 Holds::Yes => deciding.decide(says, SettingOf::Rule(number)),

@@ -1,4 +1,4 @@
-//! Charging a request that somebody else may have charged already.
+//! Charging a request that the kernel may have charged already.
 
 use super::{ChargeOutcome, State};
 use crate::decision::{Decisions, RefusalReason};
@@ -6,9 +6,10 @@ use forebay_http::client::ClientKey;
 use std::net::IpAddr;
 
 impl State {
-    /// As [`charge_request`](State::charge_request), for a request that may have been `charged` to the limit on requests
-    /// of a rule, in a [given word](State::with_words): then it is not charged again. What was charged and is
-    /// not needed is given back: another rule decides by now, or it is refused for something else.
+    /// Charges a request like [`charge_request`](State::charge_request), except that it may have been
+    /// `charged` already to the limit on requests of a rule, in a [given word](State::with_words): then that
+    /// limit is not charged again. A charge that turns out not to be needed is given back: another rule
+    /// decides by now, or the request is refused for another reason.
     pub fn charge_first_request(
         &self,
         decisions: &Decisions,
@@ -20,7 +21,7 @@ impl State {
         let is_used = decisions.requests == charged
             && match &outcome {
                 ChargeOutcome::Admit(_) => true,
-                // the agent refuses last, and has given back what this rule was charged
+                // the agent's check is the last, and has given back what this rule was charged
                 ChargeOutcome::Refuse(refused) => refused.reason == RefusalReason::Agent,
             };
         if !is_used && let Some(rule) = charged {

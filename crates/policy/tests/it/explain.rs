@@ -1,4 +1,4 @@
-//! What is said of many rules, and what has come of them.
+//! What an explanation says about many rules, and how the effects of rules are counted.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -31,7 +31,7 @@ fn request<'f>(host: &'f str, path: &'f str) -> Facts<'f> {
     get(ends("192.0.2.7:4711", "192.0.2.1:80"), host, path)
 }
 
-/// Ninety sites with a hundred paths each, and a thousand networks.
+/// Rules for ninety sites with a hundred paths each, and for a thousand networks.
 fn many() -> Vec<Rule> {
     let mut rules = Vec::new();
     for (site, path) in (0..90).flat_map(|site| (0..100).map(move |path| (site, path))) {
@@ -65,12 +65,13 @@ fn of_ten_thousand_rules_those_that_matter_are_told() {
     assert!(lines.contains(&hidden), "{told}");
     assert!(lines.contains(&"  \"in need\": counts only in overload"), "{told}");
     assert!(lines.contains(&"  \"behind\": not looked at: \"now\" stops"), "{told}");
-    // 99 others of its site lack the path; those for its path on 89 other sites are further away
+    // 99 other rules of the same site fail on the path; those for this path on 89 other sites are
+    // less near
     let near = lines.iter().filter(|line| line.ends_with(": path does not match")).count();
     assert_eq!((near, lines.len()), (20, 20 + 5), "{told}");
-    // 8,811 lack both, 1,000 have but one condition
+    // 8,811 rules fail on both, 1,000 have only one condition
     assert_eq!(lines.last(), Some(&"  not shown: 168 near, 9811 not matching"), "{told}");
-    // in full each has its line
+    // the full explanation has a line for each rule
     assert_eq!(explanation.to_string().lines().count(), 4 + policy.rules().len());
 
     let connection = policy.explain_connection(&request("", "").ends, false).brief().to_string();
@@ -113,7 +114,7 @@ fn what_has_come_of_a_rule_is_known_and_stays_known_by_its_name() {
     let [open, closed] = <[Rule; 2]>::try_from(rules).unwrap();
     let after = State::new(Arc::new(policy(vec![new, closed, open])), Some(&state), 0);
     ask(&after, "/closed");
-    // one who has not taken over yet
+    // a loop that has not taken the new state over yet
     ask(&state, "/closed");
     let seen = ["new", "open", "closed"].map(|name| of(&after, name));
     assert_eq!(seen, [(0, 0), (1, 0), (5, 5)]);

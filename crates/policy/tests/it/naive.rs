@@ -50,7 +50,7 @@ const IDENTITIES: &[&str] = &["gold", "go*", "b"];
 const CERTIFICATES: &[&str] = &["any", "subject=CN=a*", "subject=CN=b"];
 const COOKIES: &[&str] = &["tier=gold", "tier", "tier=go*"];
 
-/// Too long for a host: 5 times 60 bytes.
+/// A text that is too long for a host: 5 times 60 bytes.
 const LONG: &str = {
     macro_rules! part {
         () => {
@@ -60,7 +60,7 @@ const LONG: &str = {
     concat!(part!(), part!(), part!(), part!(), part!(), "a.example")
 };
 
-/// None, one or two of `texts`; mostly none.
+/// None, one or two of `texts`; most often none.
 fn some<T: std::fmt::Debug + Clone>(
     texts: &'static [&'static str],
     parse: fn(&str) -> T,
@@ -288,7 +288,7 @@ fn settings(decisions: &Decisions) -> [Option<u32>; 6] {
     RuleSetting::ALL.map(|setting| setting.rule(decisions))
 }
 
-/// Whether what is told of a first segment is what becomes of the whole request.
+/// Whether a decision about a first segment agrees with the decisions about the whole request.
 fn is_so(rules: &[Rule], of: &Decisions, is_full: bool, told: FirstRequest) -> bool {
     let rule = |number: u32| &rules[number as usize];
     let refusing = of.action.filter(|number| rule(*number).action != Some(Action::Allow));

@@ -1,5 +1,5 @@
-//! Every input kept in `fuzz/seeds` goes through the checks of its fuzz target, with the stable
-//! compiler and without a fuzzer. An input that broke something once stays there for ever.
+//! Runs every input in `fuzz/seeds` through the checks of its fuzz target, with the stable compiler
+//! and without a fuzzer. An input that once broke something stays there for ever.
 
 #[path = "../../../../fuzz/checks/corpus.rs"]
 mod corpus;

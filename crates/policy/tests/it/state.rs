@@ -41,7 +41,7 @@ fn limit(per_second: u32, burst: u32) -> Limit {
     Limit::new(Rate::per_second(per_second), burst)
 }
 
-/// As if the rule of that number decided everything it names.
+/// Decisions in which the rule with that number decides everything it names.
 fn all_of(state: &State, number: u32) -> Decisions {
     let rule = &state.policy().rules()[number as usize];
     Decisions {
@@ -133,7 +133,7 @@ fn a_limit_for_each_client() {
     for client in [A, B] {
         let _ = admitted(request(&state, client, START));
         let expected = refusal(RefusalReason::Requests, reject(429, 31));
-        // the tables of clients know the time to four microseconds
+        // the tables of clients keep time in units of four microseconds
         assert_eq!(refused(request(&state, client, START)).reason, expected.reason);
     }
     assert_eq!(state.requests_left(0, START), None);
@@ -226,10 +226,10 @@ fn the_agent_has_the_last_word() {
         answer: RefusalAnswer::Drop,
     };
     assert_eq!(refused(state.charge_connection(&gold, A, START)), expected);
-    // nobody waits for a quarter of an hour because of what was
+    // the charge at the low rate does not make a connection wait for a quarter of an hour
     state.set_class_rate(0, Paces::Connections, Some(100.0), START);
     let _ = admitted(state.charge_connection(&gold, A, START + 20 * MS));
-    // nothing of this panics
+    // no such rate panics
     for per_s in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
         state.set_class_rate(0, Paces::Requests, Some(per_s), START);
         let _ = state.charge_request(&gold, A, START);
@@ -246,7 +246,7 @@ fn a_class_may_be_late_by_a_turn() {
         let charges = (0..1000).map(|_| state.charge_request(&decisions, A, at));
         charges.filter(|charge| matches!(charge, ChargeOutcome::Admit(_))).count()
     };
-    // all of a turn of 5 ms come at the same time
+    // all requests in a turn of 5 ms come at the same time
     assert_eq!(admitted(START), 100);
     assert_eq!(admitted(START + 5 * MS), 50);
 }
@@ -278,12 +278,12 @@ fn a_reload_keeps_what_has_a_name() {
     assert_eq!(new.in_flight(3), Some(1));
     assert_eq!(refused(charge(&new, 3)).reason, RefusalReason::InFlight);
     assert_eq!(refused(charge(&new, 1)).reason, RefusalReason::InFlight);
-    // two are left of the client's three
+    // two of the client's three remain
     let left: Vec<bool> =
         (0..4).map(|_| matches!(charge(&new, 2), ChargeOutcome::Admit(_))).collect();
     assert_eq!(left, [true, true, false, false]);
     assert_eq!(new.class_rate(0, Paces::Requests), Some(8.0));
-    // both states charge one bucket for as long as both are used
+    // both states charge one bucket as long as both are in use
     drop(tickets);
     assert_eq!((new.in_flight(3), new.clients().in_flight), (Some(0), 0));
     let _ = admitted(charge(&old, 0));
@@ -297,12 +297,12 @@ fn a_reload_keeps_what_has_a_name() {
     let large = after(rules(10), Some(&new));
     assert_eq!(large.requests_left(0, START), Some(8));
 
-    // and names that are gone are gone
+    // names that are gone are forgotten
     let empty = after(Vec::new(), Some(&new));
     assert_eq!(after(rules(3), Some(&empty)).requests_left(0, START), Some(3));
 }
 
-/// What may happen to a server.
+/// An event in the life of a server.
 #[derive(Clone, Debug)]
 enum Event {
     Request { rule: u32, client: u8, step_ms: u16 },
@@ -338,7 +338,7 @@ fn rules_of(most: u32, per_client: bool) -> Vec<Rule> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whatever is admitted, refused, ended and reloaded: at the end nothing is counted.
+    /// Whatever is admitted, refused, ended and reloaded: at the end the counts are zero.
     #[test]
     fn every_admission_is_released(events in prop::collection::vec(event(), 0..200)) {
         let mut states = vec![state(rules_of(2, false))];
@@ -414,7 +414,7 @@ fn a_connection_ends_after_so_many_requests_of_a_rule_or_a_class() {
     assert!(!first.is_last(&of_rule, &mut counts));
     assert!((0..100).all(|_| !first.is_last(&of_none, &mut counts)));
     assert!(!first.is_last(&of_rule, &mut counts));
-    // counts go on under the names of rules and classes
+    // counts continue under the names of rules and classes
     let second = new(Some(&first));
     assert!(second.is_last(&of_rule, &mut counts));
     assert!((0..4).all(|_| !second.is_last(&of_class, &mut counts)));
@@ -470,17 +470,17 @@ fn a_bucket_can_lie_where_somebody_else_charges_it() {
     assert_eq!(WORDS[0].load(Relaxed), 7);
     assert_eq!(arrive(&state, 0, false), (true, Some(0)));
     assert_eq!(WORDS[0].load(Relaxed), START + SECOND);
-    // nobody else charges these, so nobody is asked
+    // only this process charges these buckets, so `is_charged` is not called
     assert_eq!(arrive(&state, 1, true), (true, None));
     assert_eq!(arrive(&state, 2, true), (true, None));
-    // the other charges the last one
+    // another process charges the last one
     WORDS[0].store(START + 2 * SECOND, Relaxed);
     assert_eq!(arrive(&state, 0, false), (false, Some(0)));
     assert_eq!(state.connections_left(0, START), Some(0));
-    // the same word, and terms under which it cannot be charged so far ahead
+    // the same word, under terms that do not allow it to be charged so far ahead
     let next = make(1, Some(&state), Some(&WORDS[0]));
     assert_eq!(WORDS[0].load(Relaxed), START + SECOND);
-    // another word, none, and one again: what is charged goes along
+    // another word, none, and one again: the charge is carried along each time
     let moved = make(1, Some(&next), Some(&WORDS[1]));
     assert_eq!(WORDS[1].load(Relaxed), START + SECOND);
     let alone = make(1, Some(&moved), None);
@@ -506,19 +506,19 @@ fn a_request_that_was_charged_elsewhere_is_not_charged_again() {
         |decisions: &Decisions, charged| state.charge_first_request(decisions, A, START, charged);
     let of = |rule| Decisions { requests: Some(rule), ..Decisions::default() };
     let left = |rule| state.requests_left(rule, START).unwrap();
-    // somebody else has charged the first of two
+    // the kernel has charged the first of two
     WORD.store(START + SECOND, Relaxed);
     assert!(matches!(ask(&of(0), Some(0)), ChargeOutcome::Admit(_)));
     assert_eq!(left(0), 1);
     assert!(matches!(ask(&of(0), None), ChargeOutcome::Admit(_)));
     assert_eq!(left(0), 0);
-    // it was the last one, and is admitted all the same
+    // the bucket had one left, and the request is admitted all the same
     assert!(matches!(ask(&of(0), Some(0)), ChargeOutcome::Admit(_)));
     assert_eq!(left(0), 0);
-    // another rule decides by now: that is charged, and the first gets its own back
+    // another rule decides by now: it is charged, and the first rule gets its charge back
     assert!(matches!(ask(&of(1), Some(0)), ChargeOutcome::Admit(_)));
     assert_eq!((left(0), left(1)), (1, 1));
-    // it is refused for something else
+    // the request is refused for another reason
     WORD.store(START + SECOND, Relaxed);
     let busy = Decisions { in_flight: Some(1), ..of(0) };
     let _one = match ask(&busy, Some(0)) {
@@ -528,7 +528,7 @@ fn a_request_that_was_charged_elsewhere_is_not_charged_again() {
     assert_eq!(left(0), 1);
     assert!(matches!(ask(&busy, Some(0)), ChargeOutcome::Refuse(_)));
     assert_eq!(left(0), 2);
-    // the agent's limit is reached: once is given back what was charged
+    // the agent's limit is reached: the charge is given back once
     WORD.store(START + SECOND, Relaxed);
     state.set_class_rate(0, Paces::Requests, Some(1e-9), START);
     assert!(matches!(ask(&of(0), None), ChargeOutcome::Admit(_)));
@@ -581,7 +581,8 @@ fn a_rate_is_moved_within_its_bounds_and_what_is_used_stays_used() {
     assert_eq!(admits(&state, START + SECOND + SECOND / 2), 5);
     state.set_rate(1, 5.0, START);
     assert_eq!(state.rate(1), None);
-    // a reload that says the same goes on, with its bucket; the old one, too, as long as it is asked
+    // after a reload that says the same, the bucket continues; the old state uses it, too, while it
+    // still serves
     let same = after(vec![movable(100)], Some(&state));
     assert!((same.rate(0).unwrap() - 10.0).abs() < 1e-3);
     assert_eq!(admits(&same, START + SECOND + SECOND / 2), 0);
@@ -601,7 +602,7 @@ fn what_a_request_was_charged_is_given_back_if_it_is_refused_later() {
         state.refund_request(0, ClientKey::of(A), half);
         let _ = admitted(request(&state, A, half));
         let _ = refused(request(&state, A, half));
-        // of a rule that is not there, or has no such limit, nothing
+        // a rule that does not exist, or has no such limit, gives nothing back
         state.refund_request(1, ClientKey::of(A), half);
         let _ = refused(request(&state, A, half));
     }
@@ -617,7 +618,7 @@ fn who_leaves_as_the_last_in_line_gives_its_turn_back() {
         let leave = |turn_ns| state.give_up_turn(0, ClientKey::of(A), turn_ns);
         let turns = [(); 4].map(|()| turn());
         assert_eq!(refused(request(&state, A, START)).reason, RefusalReason::Queue);
-        // those behind it have been told their times
+        // the later turns have been announced
         leave(turns[1]);
         let _ = refused(request(&state, A, START));
         leave(turns[3]);
@@ -639,7 +640,7 @@ fn a_rate_that_is_moved_no_more_leaves_used_what_was_used() {
     (0..20).for_each(|_| drop(request(&state, A, START)));
     state.set_rate(0, 0.5, START);
     assert_eq!(state.requests_left(0, START), Some(30));
-    // without bounds, within others, and at another rate, under which the same time is less
+    // without bounds, with other bounds, and at another rate, under which the same time is less
     for (next, left) in [
         (movable(100, None), 30),
         (movable(100, Some("200/s")), 30),
@@ -650,6 +651,6 @@ fn a_rate_that_is_moved_no_more_leaves_used_what_was_used() {
         assert_eq!(next.requests_left(0, START), Some(left));
         let _ = admitted(request(&next, A, START));
     }
-    // and nothing of that has touched the bucket of those who go by the old rules still
+    // and none of that has touched the bucket of loops that still use the old rules
     assert_eq!(state.requests_left(0, START), Some(30));
 }

@@ -1,4 +1,4 @@
-//! voigt's tables 1 and 2 as policies: what each connection and each request gets.
+//! Tables 1 and 2 of voigt as policies: the decisions about each connection and each request.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -13,7 +13,7 @@ use forebay_policy::rule::{Action, Limit, Rule};
 use forebay_policy::{FactsNeeded, Policy, RuleOutcome};
 use std::iter::Empty;
 
-/// Of a request without fields.
+/// The facts about a request without fields.
 pub(crate) type Facts<'f> = RequestFacts<'f, Empty<(&'f str, &'f [u8])>>;
 
 pub(crate) fn ends(client: &str, local: &str) -> ConnectionFacts {
@@ -30,7 +30,7 @@ fn limit(rate: &str, burst: u32) -> Option<Limit> {
     Some(Limit::new(Rate::parse(rate).unwrap(), burst))
 }
 
-/// Table 1, with "drop" as our `reset`. Priority 1 goes before what has none.
+/// Table 1, with `reset` for "drop". Rows with priority 1 go before those without.
 fn table_1() -> Policy {
     let first = Some("first".to_owned());
     let rules = vec![
@@ -42,7 +42,7 @@ fn table_1() -> Policy {
     Policy::new(&[Class::new("first", 1), Class::new("other", 2)], rules).unwrap()
 }
 
-/// What is known of a plain GET.
+/// The facts about a plain GET.
 pub(crate) fn get<'f>(ends: ConnectionFacts, host: &'f str, path: &'f str) -> Facts<'f> {
     RequestFacts {
         ends,
@@ -73,7 +73,7 @@ fn table_1_by_url() {
         ("/shop.html", Decisions { rank: 0, class: Some(1), ..other }),
         ("/index.html", Decisions { rank: 0, class: Some(2), requests: Some(2), ..other }),
         ("/cgi-bin/search", Decisions { requests: Some(3), ..other }),
-        // the first row and the last
+        // the first row applies, and the last
         ("/cgi-bin/noaccess", Decisions { action: Some(0), requests: Some(3), ..other }),
         ("/other.html", other),
         ("/shop.html/", other),
@@ -98,7 +98,7 @@ fn table_2() -> Policy {
     };
     let class = |name: &str| Some(name.to_owned());
     let rules = vec![
-        // priority "*": whatever another row says
+        // priority "*": the row applies whatever another row says
         Rule { connections: limit("10/s", 1), ..rule("12.1.1.1", "12.1.1.1:80", None) },
         Rule {
             class: class("2"),
@@ -120,10 +120,10 @@ fn table_2_by_address() {
         ("192.0.2.7:9", "12.1.1.2:80", decided(Some(2), Some(2), 2)),
         ("10.1.1.1:9", "12.1.1.2:80", decided(Some(1), Some(1), 1)),
         ("10.1.1.2:9", "12.1.1.2:80", decided(Some(2), Some(2), 2)),
-        // its limit from the first row, its class from the others
+        // the limit comes from the first row, the class from the others
         ("192.0.2.7:9", "12.1.1.1:80", decided(Some(2), Some(0), 2)),
         ("10.1.1.1:9", "12.1.1.1:80", decided(Some(1), Some(0), 1)),
-        // another port: the default, which is the last class
+        // another port: the default class, which is the last one
         ("10.1.1.1:9", "12.1.1.1:443", decided(None, None, 2)),
     ] {
         let ends = ends(client, local);
@@ -132,7 +132,7 @@ fn table_2_by_address() {
     }
 }
 
-/// What the manual says of `allow`.
+/// The manual's example for `allow`.
 #[test]
 fn allow_by_path_is_too_late_for_a_connection() {
     let rules = |paths: &[&str]| {
@@ -168,7 +168,7 @@ fn what_no_rule_asks_for_need_not_be_known() {
     assert_eq!(Policy::default().needs(), FactsNeeded::default());
     let needs = FactsNeeded { requests: true, path: true, ..FactsNeeded::default() };
     assert_eq!(table_1().needs(), needs);
-    // its classes hold for requests, too
+    // its classes apply to requests, too
     let needs =
         FactsNeeded { connections: true, requests: true, local: true, ..FactsNeeded::default() };
     assert_eq!(table_2().needs(), needs);

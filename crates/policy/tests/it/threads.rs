@@ -1,4 +1,4 @@
-//! Many loops at one state: limits hold, and everything comes back.
+//! Many loops use one state: limits hold, and everything is given back.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -34,7 +34,8 @@ fn state() -> State {
     State::new(Arc::new(policy), None, START)
 }
 
-/// Four threads, each over the same time, charge the rule; says how many each client got.
+/// Charges the rule from four threads over the same time; returns how many events of each client
+/// were admitted.
 fn charge(state: &State, rule: u32) -> Vec<u64> {
     let decisions =
         Decisions { requests: Some(rule), in_flight: Some(rule), ..Decisions::default() };
@@ -58,7 +59,7 @@ fn charge(state: &State, rule: u32) -> Vec<u64> {
     admitted.into_iter().map(AtomicU64::into_inner).collect()
 }
 
-/// What 100 per second and a burst of 5 allow in that time.
+/// The number that 100 per second with a burst of 5 admit in that time.
 const MOST: u64 = 5 + (ROUNDS - 1) / 10;
 
 #[test]
@@ -66,7 +67,7 @@ fn one_bucket_for_all() {
     let state = state();
     let admitted: u64 = charge(&state, 0).iter().sum();
     assert!(admitted <= MOST, "{admitted} of {MOST}");
-    // those who were refused because two others were at it may have missed a turn
+    // requests refused because two others were under way may have missed a turn
     assert!(admitted > MOST / 2, "{admitted} of {MOST}");
     assert_eq!(state.in_flight(0), Some(0));
 }

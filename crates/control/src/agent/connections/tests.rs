@@ -1,5 +1,5 @@
-//! Rates of connections in virtual time: a loop that takes connections one after the other, and
-//! clients that come again when their SYN was dropped.
+//! Rates of connections in virtual time: a loop that takes connections one after the other, and clients that
+//! come back when their SYN was dropped.
 
 use super::*;
 use crate::agent::{Agent, Feedback, FeedbackSettings, Observation, Seen};
@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 
 const MS: u64 = 1_000_000;
 const TICK_NS: u64 = 10 * MS;
-/// What a connection costs the loop, and how many it takes per second.
+/// The loop's time for a connection, and the number of connections it takes per second.
 const COST_NS: f64 = 200_000.0;
 const CAPACITY: f64 = 5_000.0;
-/// Connections that wait to be accepted, at most.
+/// The largest number of connections that wait to be accepted.
 const BACKLOG: f64 = 4_096.0;
 
 /// One loop, its backlog, and clients that retry.
@@ -29,7 +29,7 @@ struct Listener {
     log: Vec<Moment>,
 }
 
-/// What was seen in a tick.
+/// The state at a tick.
 #[derive(Clone, Debug)]
 struct Moment {
     at_s: f64,
@@ -55,7 +55,7 @@ impl Listener {
         Listener { agent, now_ns: 0, backlog, owed, again, refusal, log: Vec::new() }
     }
 
-    /// Has so many come per second, by class.
+    /// Lets `per_s` connections arrive, by class.
     fn run(&mut self, per_s: &[f64], seconds: f64) -> &mut Listener {
         let end_ns = self.now_ns + (seconds * 1e9) as u64;
         let mut rates = vec![None; per_s.len()];
@@ -80,7 +80,7 @@ impl Listener {
                 };
                 let taken = all.min(tokens[rank]);
                 tokens[rank] -= taken;
-                // what the kernel has no room for it drops unseen
+                // the kernel drops what it has no room for, before the loop sees it
                 let entered = taken.min((BACKLOG - self.backlog.iter().sum::<f64>()).max(0.0));
                 self.backlog[rank] += entered;
                 for (count, tries) in came.into_iter().filter(|(_, tries)| *tries < 2) {
@@ -91,7 +91,7 @@ impl Listener {
                 self.again[rank].make_contiguous().sort_by_key(|(at_ns, ..)| *at_ns);
                 refused.push(all - taken);
             }
-            // the loop takes from all alike
+            // the loop takes from all classes in proportion
             let waiting: f64 = self.backlog.iter().sum();
             let part = (TICK_NS as f64 / COST_NS / waiting.max(1e-9)).min(1.0);
             let let_in: Vec<_> = self.backlog.iter().map(|backlog| backlog * part).collect();
@@ -100,7 +100,7 @@ impl Listener {
             let refusing = busy * self.refusal;
             let mut seen = Vec::new();
             for (rank, owed) in self.owed.iter_mut().enumerate() {
-                // counts are whole
+                // counts are whole numbers
                 owed.0 += let_in[rank] + refused[rank];
                 owed.1 += refused[rank];
                 let (offered, refused) = (owed.0 as u64, owed.1 as u64);
@@ -184,7 +184,7 @@ fn the_lowest_class_goes_first_and_keeps_its_floor() {
         let refused: f64 = steady().map(|moment| moment.refused[rank]).sum();
         assert_eq!(refused, 0.0, "class {rank}");
     }
-    // all want more than there is: the second gives way after the third, which keeps its floor
+    // all classes want more than there is: the second gives way after the third, which keeps its floor
     listener.run(&[0.8 * CAPACITY, 2.0 * CAPACITY, 10.0 * CAPACITY], 60.0);
     let steady = || listener.between(80.0, 120.0);
     let share =
@@ -206,7 +206,7 @@ fn when_it_is_over_nothing_is_limited_and_the_next_time_begins_with_what_was_goo
 
 #[test]
 fn refusals_that_take_too_much_become_refused_connections() {
-    // nine tenths of what a connection costs is for nothing
+    // nine tenths of the cost of a connection is for refusals
     let mut listener = Listener::new(&[0.0], 0.9);
     listener.run(&[0.95 * CAPACITY], 60.0);
     let refusing = mean(listener.between(20.0, 60.0).map(|moment| moment.refusing));
@@ -219,7 +219,7 @@ fn loops_that_others_keep_from_the_core_still_let_some_in() {
     let mut agent = Feedback::new(FeedbackSettings::new(classes)).unwrap();
     let (mut let_in, mut rate, mut tokens) = (0.0, None, 0.0);
     for tick in 1..6_000u64 {
-        // ten in each period, of which as many are let in as the rate says
+        // ten connections in each period, of which the rate lets a part in
         tokens = f64::min(tokens + rate.unwrap_or(1e9) * 0.01, 10.0);
         let taken = f64::floor(tokens.min(10.0));
         tokens -= taken;
@@ -237,22 +237,22 @@ fn loops_that_others_keep_from_the_core_still_let_some_in() {
     assert!(let_in / 30.0 > 100.0, "of 1,000 per second {} were let in", let_in / 30.0);
 }
 
-/// Queues are looked at this often.
+/// The interval at which queues are measured.
 const LOOK_NS: u64 = 50 * MS;
 
-/// Threads that serve one connection each, and the queues that the kernel keeps for classes, from which they accept
-/// the highest first. Who is refused takes no thread.
+/// Threads that serve one connection each, and accept from the kernel's queues of classes, the highest first.
+/// A refused connection takes no thread.
 struct Threads {
     agent: Feedback,
     now_ns: u64,
-    /// Parts of connections that are owed, and those that wait, by class.
+    /// Fractions of connections still to arrive, and waiting connections, by class.
     owed: Vec<f64>,
     queues: Vec<u64>,
     tokens: Vec<f64>,
     rates: Vec<Option<f64>>,
-    /// A part of a connection that threads can take.
+    /// The fraction of a connection that threads can still take.
     free: f64,
-    /// Taken from the queues since they were looked at last, and what they were found to wait then.
+    /// Connections taken from the queues since the last measurement, and the wait that was measured then.
     taken: Vec<u64>,
     waits_ns: Vec<u64>,
     log: Vec<Accepted>,
@@ -288,7 +288,7 @@ impl Threads {
         }
     }
 
-    /// Has so many come per second, by class, where threads can take `capacity`.
+    /// Lets `per_s` connections arrive, by class, where threads can take `capacity`.
     fn run(&mut self, per_s: &[f64], capacity: f64, seconds: f64) -> &mut Threads {
         for _ in 0..(seconds * 100.0) as u64 {
             self.now_ns += TICK_NS;
@@ -340,7 +340,7 @@ impl Threads {
             self.owed[rank] += per_s[rank] * 1e-3;
             let came = self.owed[rank] as u64;
             self.owed[rank] -= came as f64;
-            // of a full queue the kernel takes no more
+            // the kernel takes no more into a full queue
             self.queues[rank] = (self.queues[rank] + came).min(BACKLOG as u64);
             self.tokens[rank] = match self.rates[rank] {
                 Some(rate) => (self.tokens[rank] + rate * 1e-3).min(rate * 0.01 + 1.0),
@@ -363,7 +363,7 @@ impl Threads {
     }
 }
 
-/// Gold wants a fifth of what threads can take, and bulk four times all of it.
+/// Gold wants a fifth of what threads can take, and bulk four times the whole.
 #[test]
 fn of_classes_that_wait_for_threads_the_lowest_gives_way() {
     let mut threads = Threads::new(2);
@@ -378,12 +378,13 @@ fn of_classes_that_wait_for_threads_the_lowest_gives_way() {
     let per_s = |rank: usize| mean(steady().map(|moment| moment.let_in[rank] as f64 * 100.0));
     assert!((39.0..41.0).contains(&per_s(0)), "{}", per_s(0));
     assert!(per_s(1) > 0.8 * 160.0, "{}", per_s(1));
-    // without the agent it would be 4,096 connections at 160 per second: 25 s
+    // without the agent the wait would be that of 4,096 connections at 160 per second: 25 s
     let wait_ms = mean(steady().map(|moment| moment.waits_ms[1]));
     assert!(wait_ms < 2_000.0, "{wait_ms}");
 }
 
-/// A class of which nothing is accepted gets no rate, or all who have waited would be refused when it is.
+/// A class of which nothing is accepted gets no rate; with one, all its waiting connections would be refused
+/// when they are accepted.
 #[test]
 fn where_nothing_is_accepted_nothing_is_refused_later() {
     let mut threads = Threads::new(2);

@@ -1,4 +1,4 @@
-//! Rates that are moved, in virtual time.
+//! Moved rates in virtual time.
 
 use super::*;
 use crate::agent::simulation::{AgentSimulation, Machine, Outcome, SimulatedLoad};
@@ -27,12 +27,13 @@ fn server(classes: &[&str], rules: &[Movable], seed: u64) -> AgentSimulation<Fee
     AgentSimulation::new(machine, agent.unwrap(), seed).unwrap().with_rules(&rates)
 }
 
-/// What this load brings per second in multiples of what the machine can do.
+/// A load of requests, in multiples of what the machine can do.
 fn load(rank: u8, times: f64, rule: Option<usize>) -> SimulatedLoad {
     SimulatedLoad { rule, ..SimulatedLoad::new(rank, times * CAPACITY, 5 * MS) }
 }
 
-/// The part of those that came since which were refused, and the core's time that answers took.
+/// The refused part of the requests that came in this time, and the part of the core's time that
+/// answers took.
 fn since(outcomes: &[Outcome], from_s: f64, to_s: f64, rank: u8) -> (f64, f64) {
     let came = |one: &&Outcome| (from_s * 1e9..to_s * 1e9).contains(&one.came_ns);
     let of: Vec<_> = outcomes.iter().filter(came).collect();
@@ -44,8 +45,8 @@ fn since(outcomes: &[Outcome], from_s: f64, to_s: f64, rank: u8) -> (f64, f64) {
 
 #[test]
 fn a_crowd_that_a_rule_knows_gives_way_to_the_others_of_its_class() {
-    // the others want half of the machine, and stand in the class of the flood; their rank is changed
-    // in the outcomes only by their own rule, which is as wide as can be
+    // the other requests take half of the machine and are in the class of the flood; only their own
+    // rule, which is as wide as can be, marks them in the outcomes
     let wide = movable(0, 1e6, 1e6, 1e6);
     let refused_of_others = |flood: Movable| {
         let mut server = server(&["only"], &[flood, wide.clone()], 7);
@@ -58,7 +59,7 @@ fn a_crowd_that_a_rule_knows_gives_way_to_the_others_of_its_class() {
         refused_of_others(movable(0, 0.05 * CAPACITY, CAPACITY, CAPACITY));
     assert!((0.3..0.6).contains(&(rate / CAPACITY)), "{rate}");
     assert!(goodput > 0.93, "{goodput}");
-    // what the window still refuses, of all clients of the class
+    // the part that the window still refuses, over all clients of the class
     let window = moved.agent.history().records().rev().take(100);
     let (offered, refused) = window.fold((0, 0), |sum, record| {
         (sum.0 + record.classes[0].offered, sum.1 + record.classes[0].refused)
@@ -72,7 +73,7 @@ fn a_crowd_that_a_rule_knows_gives_way_to_the_others_of_its_class() {
         (sum.0 + record.classes[0].offered, sum.1 + record.classes[0].refused)
     });
     assert!(refused as f64 > 0.25 * offered as f64, "{refused} of {offered}");
-    // when the flood has gone, the rate is what the rule states
+    // after the flood, the rate returns to the stated one
     moved.run(&[load(0, 0.5, Some(1))], 12.0);
     assert_eq!(moved.rates()[0], CAPACITY);
 }
@@ -93,12 +94,12 @@ fn a_rate_rises_as_far_as_it_may_while_there_is_room() {
 fn the_last_class_gives_way_first_and_no_rate_leaves_its_bounds() {
     let rules = [movable(0, 60.0, 100.0, 100.0), movable(1, 10.0, 100.0, 100.0)];
     let mut server = server(&["gold", "bulk"], &rules, 9);
-    // gold wants all that it may, and a little more than the rest is left for bulk
+    // gold takes all that it may, and a little more than the rest is left for bulk
     server.run(&[load(0, 2.0, Some(0)), load(1, 2.0, Some(1)), load(0, 0.3, None)], 30.0);
     let [gold, bulk] = server.rates() else { panic!() };
     assert_eq!(*gold, 100.0, "bulk at {bulk}");
     assert!((10.0..70.0).contains(bulk), "{bulk}");
-    // now gold alone is too much for itself
+    // now gold alone is more than the machine can do
     server.run(&[load(0, 2.0, Some(0)), load(1, 2.0, Some(1)), load(0, 0.9, None)], 30.0);
     let [gold, bulk] = server.rates() else { panic!() };
     assert_eq!(*gold, 60.0, "its least");
@@ -115,7 +116,8 @@ fn a_burst_moves_nothing() {
 }
 
 proptest! {
-    /// Whatever is seen: every rate stays within its bounds, and after a quiet time it is as stated.
+    /// Whatever the measurements: every rate stays within its bounds, and returns to the stated one
+    /// after a quiet time.
     #[test]
     fn rates_stay_within_their_bounds(
         steps in prop::collection::vec(

@@ -1,26 +1,26 @@
-//! The law of rates alone, for comparison.
+//! Rates without windows, for comparison.
 
 use crate::agent::{Agent, AgentClass, AgentDecision, Limits, Observation};
 
-/// Admission rates by the law that SEDA uses, and nothing beside them. Per class and second,
-/// `r += a·w` while the delay is at or below the target and the load uses the rate, and
-/// `r *= max(1 − b·(d − T)/T, ½)` above it, the lowest class first, none below its share.
+/// An agent with admission rates by SEDA's law, and nothing else. Per class and second, `r += a·w`
+/// while the delay is at or below the target and the load uses the rate, and `r *= max(1 − b·(d −
+/// T)/T, ½)` above it; the lowest class is cut first, and none below its share.
 #[derive(Clone, Debug)]
 pub struct Rates {
     classes: Vec<AgentClass>,
-    /// `a·w`, as a part of what the whole machine finishes, per period.
+    /// `a·w`, as a part of the requests that the whole machine finishes, per period.
     pub growth: f64,
     /// `b`.
     pub cut: f64,
     rates: Vec<Option<f64>>,
-    /// Per second, smoothed.
+    /// Requests finished per second, smoothed.
     finished: Vec<f64>,
     last_ns: u64,
     decision: AgentDecision,
 }
 
 impl Rates {
-    /// Unlimited until a delay is above its target.
+    /// An agent that limits nothing until a delay is above its target.
     pub fn new(classes: Vec<AgentClass>, growth: f64, cut: f64) -> Rates {
         let count = classes.len();
         Rates {

@@ -1,4 +1,4 @@
-//! Each budget has an end, and honest peers do not come near it.
+//! Every budget is limited, and honest peers do not come near the limit.
 
 use super::*;
 use crate::budget::{Abuse, MOST_CONTINUATIONS, MOST_CONTROL_BYTES, cost};
@@ -7,7 +7,7 @@ use crate::closed::Closed;
 const CALM: ErrorCode = ErrorCode::ENHANCE_YOUR_CALM;
 
 impl End {
-    /// Feeds what `bytes` says until the connection fails, and says after how many.
+    /// Feeds `bytes(n)` for each n until the connection fails; returns the number of calls.
     fn until_failed(&mut self, most: u32, bytes: impl Fn(u32) -> Vec<u8>) -> u32 {
         for round in 0..most {
             self.take(&bytes(round));
@@ -15,7 +15,7 @@ impl End {
                 assert_eq!(fault.code, CALM, "{fault:?}");
                 return round;
             }
-            // what comes out is taken
+            // the output is taken
             self.sent();
             assert!(self.connection.heap_bytes() <= Http2Limits::default().most_heap_bytes());
         }
@@ -32,7 +32,7 @@ fn rapid_reset_ends() {
         [get(stream), rst(stream, ErrorCode::CANCEL)].concat()
     });
     assert_eq!(rounds, burst);
-    // a page that is left now and then is none of it
+    // a page that is left now and then does not count
     let mut end = End::server();
     for round in 0..10_000 {
         let stream = 2 * round + 1;
@@ -88,7 +88,7 @@ fn frames_that_carry_nothing_end() {
 
 #[test]
 fn windows_and_pings_that_go_with_data_are_free() {
-    // what Go and gRPC do: two windows for each 4 KiB, and a PING for each frame
+    // as Go and gRPC do: two window updates for each 4 KiB, and a PING for each frame
     let mut end = End::server();
     end.get(&get(1));
     end.answer(1, MessagePart::Head);
@@ -104,7 +104,7 @@ fn windows_and_pings_that_go_with_data_are_free() {
 
 #[test]
 fn messages_of_a_few_bytes_with_a_ping_each_are_free() {
-    // a gRPC stream in both directions, as fast as it goes
+    // a gRPC stream in both directions, as fast as possible
     let mut end = End::server();
     end.get(&post(1));
     end.answer(1, MessagePart::Head);
@@ -158,7 +158,7 @@ fn heads_that_are_too_large_are_counted() {
     assert!(rounds <= burst / (cost::LARGE_HEAD - crate::budget::EARNED), "{rounds}");
 }
 
-/// A field as long as the table, and then two bytes for each time it is added anew.
+/// A field as long as the table, followed by two bytes for each time it is added again.
 #[test]
 fn fields_that_copy_the_table_again_and_again_end() {
     let name = [b'a'; 3900];
@@ -167,7 +167,7 @@ fn fields_that_copy_the_table_again_and_again_end() {
     let mut end = End::server();
     let head = |stream, copies| frame(kind::HEADERS, END | WHOLE, stream, &block(copies));
     assert_eq!(end.until_failed(1, |_| head(1, 6_000)), 0);
-    // what is only looked up where there is no room is not copied
+    // a field that is only looked up when there is no room is not copied
     let mut end = End::server();
     end.take(&get(1));
     end.take(&rst(1, ErrorCode::CANCEL));
@@ -208,7 +208,7 @@ fn priorities_of_streams_to_come_are_bounded() {
     end.assert_failed(&update(999), ErrorCode::PROTOCOL_ERROR);
 }
 
-/// A server that refuses all it is asked, or answers without a body, does no harm by it.
+/// A server that refuses all requests, or answers without a body, does no harm to a client.
 #[test]
 fn what_a_server_gives_up_costs_a_client_nothing() {
     let mut end = End::of(Connection::client(Http2Limits::default()));
@@ -243,12 +243,12 @@ fn many_responses_before_the_last_one_end() {
 #[test]
 fn memory_is_bounded_and_little_of_it_stays() {
     let limits = Http2Limits::default();
-    // what most_heap_bytes says, as the manual may say it
+    // the value of most_heap_bytes, which the manual may state
     assert!(limits.most_heap_bytes() <= 208 * 1024, "{}", limits.most_heap_bytes());
     let mut end = End::server_with(limits, &[]);
     let idle = end.connection.heap_bytes();
     assert!(idle <= 128, "{idle}");
-    // an HPACK table that is full, all streams open and ready, then a block and answers that wait
+    // a full HPACK table, all streams open and ready, and then a block and pending answers
     let mut random = fastrand::Rng::with_seed(1);
     for stream in 0..128u32 {
         let mut fields = block(&GET);
@@ -278,6 +278,6 @@ fn requests_behind_the_last_goodbye_are_counted() {
     end.sent();
     let most = Abuse::Overhead.bound().burst / cost::EMPTY;
     let rounds = end.until_failed(most + 1, |round| get(2 * round + 1));
-    // the first settings have cost something, too
+    // the first settings have a cost, too
     assert!((most - 2..=most).contains(&rounds), "{rounds}");
 }

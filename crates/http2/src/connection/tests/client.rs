@@ -1,4 +1,4 @@
-//! The client's end.
+//! Tests of the client's side.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn requests_are_answered() {
     assert_eq!(events, ["1 informational", "1 response", "1 data ok ends", "3 response ends"]);
     assert_eq!(end.heads, ["103  1", "200  1", "404  0"]);
     assert!(!end.connection.is_open(1) && end.connection.is_open(3));
-    // the request is not over yet
+    // the request is not complete yet
     assert!(end.connection.data(3, 0, true).is_some() && !end.connection.is_open(3));
     assert_eq!(open(&mut end, true, false), Some(5));
     let head = &end.sent()[0];
@@ -114,7 +114,7 @@ fn a_reset_is_told() {
     assert!(end.connection.data(1, 0, true).is_none());
     open(&mut end, false, false);
     end.connection.reset(3, ErrorCode::CANCEL);
-    // what was on its way
+    // frames that were on their way
     let bytes = [response(3, 0, &[(":status", "200")]), data(3, b"x", END)].concat();
     assert_eq!(end.get(&bytes), Vec::<String>::new());
 }

@@ -1,4 +1,4 @@
-//! Goodbyes (RFC 9113 §6.8).
+//! Tests of graceful shutdown (RFC 9113 §6.8).
 
 use super::*;
 
@@ -15,12 +15,12 @@ fn a_goodbye_has_two_steps() {
     end.connection.drain();
     let sent = end.sent();
     assert_eq!((sent.len(), &sent[0]), (2, &goaway(0x7fff_ffff, 0)));
-    // what was on its way is served
+    // a request that was on its way is served
     assert_eq!(end.get(&get(3)), ["3 request ends"]);
     assert!(end.connection.is_draining());
     assert_eq!(end.get(&frame(kind::PING, flag::ACK, 0, &sent[1].payload)), Vec::<String>::new());
     assert_eq!(end.sent(), [goaway(3, 0)]);
-    // what comes later is not, and its fields are read
+    // a later one is not, but its fields are decoded
     let later = [&block(&POST)[..], b"\x40\x01a\x01b"].concat();
     let later = frame(kind::HEADERS, WHOLE, 5, &later);
     let more = [later, data(5, b"x", 0), rst(5, ErrorCode::CANCEL), window_update(5, 1)];

@@ -1,4 +1,4 @@
-//! Windows (RFC 9113 §6.9), and whose turn it is to send.
+//! Tests of windows (RFC 9113 §6.9), and of the order of sending.
 
 use super::*;
 use crate::priority::Priority;
@@ -10,7 +10,7 @@ impl End {
         self.connection.offer(stream);
     }
 
-    /// Sends what may be sent, up to so many frames: stream and length of each.
+    /// Sends what may be sent, up to `frames` frames; returns stream and length of each.
     fn send(&mut self, frames: usize) -> Vec<(u32, u32)> {
         let mut sent = Vec::new();
         while sent.len() < frames
@@ -29,7 +29,7 @@ fn frames_are_bounded_by_windows_and_chunks() {
     let mut end = End::server();
     end.get(&[get(1), get(3)].concat());
     end.offer(1);
-    // the connection's window is the first to be shut
+    // the connection's window is used up first
     let all = end.send(99);
     assert_eq!(all.iter().map(|(_, len)| len).sum::<u32>(), 65_535);
     assert!(all.iter().all(|(_, len)| *len <= 16_384));
@@ -58,7 +58,7 @@ fn a_first_window_changes_those_of_all_streams() {
     assert_eq!(end.send(9), []);
     end.get(&settings(&[(4, 1)]));
     assert_eq!(end.send(9), [(1, 1)]);
-    // below zero: what comes first makes up for that
+    // below zero, and the next updates make up for that
     end.get(&settings(&[(4, 10)]));
     assert_eq!(end.send(9), [(1, 9)]);
     end.get(&settings(&[(4, 3)]));
@@ -94,7 +94,7 @@ fn more_data_than_allowed_is_refused() {
     let four = [&post(1)[..], &data(1, &chunk, 0).repeat(3), &data(1, &chunk[1..], 0)].concat();
     end.get(&four);
     end.assert_reset(&data(1, &chunk[..1], 0), 1, ErrorCode::FLOW_CONTROL_ERROR);
-    // what the stream had held is given back to the connection when it is over
+    // when the stream is over, what it held is given back to the connection
     end.get(&[&post(3)[..], &data(3, &chunk, 0).repeat(3), &data(3, &chunk[1..], 0)].concat());
     end.get(&[&post(5)[..], &data(5, &chunk, 0)].concat());
     end.assert_failed(&data(5, &chunk, 0), ErrorCode::FLOW_CONTROL_ERROR);
@@ -117,11 +117,11 @@ fn windows_are_given_back_as_bodies_are_used() {
     let updates = end.sent();
     assert_eq!((updates.len(), updates[0].stream), (1, 1));
     assert_eq!(updates[0].payload, 136_000u32.to_be_bytes());
-    // no window for a message that is over
+    // no window update for a message that is complete
     end.get(&data(1, &chunk, END));
     end.connection.consumed(1, 16_000);
     assert_eq!(end.sent(), []);
-    // of padding that only the client knows
+    // padding, of which only the client knows
     end.get(&post(3));
     let padded = [&[255][..], &[0; 255]].concat();
     let mut updates = Vec::new();
@@ -157,7 +157,7 @@ fn a_class_goes_first_then_urgency_then_turns() {
     let streams: Vec<_> = end.send(99).into_iter().map(|(stream, _)| stream).collect();
     let expected = [[7; 4], [9; 4], [3, 5, 3, 5], [3, 5, 3, 5], [11; 4], [1; 4]].concat();
     assert_eq!(streams, expected);
-    // what is paused lets others pass
+    // a paused stream lets others pass
     end.get(&[window_update(3, 99), window_update(5, 99)].concat());
     end.connection.pause(3);
     assert_eq!(end.connection.next().unwrap().stream, 5);
@@ -184,7 +184,7 @@ fn a_short_body_goes_at_once_if_no_other_goes_first() {
     assert_eq!(end.connection.send_capacity(5), 0);
     end.connection.set_priority(5, Priority { urgency: 2, is_incremental: true });
     assert_eq!(end.connection.send_capacity(5), 16_384);
-    // an empty frame may only end a body; it needs no window
+    // an empty frame may only end a body, and needs no window
     assert!(end.connection.data(5, 0, false).is_none());
     assert!(end.connection.data(5, 0, true).is_some() && end.connection.data(5, 0, true).is_none());
 }

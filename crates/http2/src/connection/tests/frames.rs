@@ -1,4 +1,4 @@
-//! Frames where they may not be, or of a size they may not have (RFC 9113 §3.4, §4, §5.1, §6).
+//! Tests of frames in forbidden places or of wrong sizes (RFC 9113 §3.4, §4, §5.1, §6).
 
 use super::*;
 
@@ -77,7 +77,7 @@ fn frames_of_the_wrong_size_end_the_connection() {
         let bytes = frame(kind, flags, stream, &vec![0; len]);
         end.assert_failed(&bytes, ErrorCode::FRAME_SIZE_ERROR);
     }
-    // of an open stream only that one
+    // an error on an open stream ends only that stream
     let mut end = End::server();
     end.get(&post(1));
     end.assert_reset(&frame(kind::PRIORITY, 0, 1, &[0; 4]), 1, ErrorCode::FRAME_SIZE_ERROR);
@@ -140,7 +140,7 @@ fn what_follows_the_end_of_a_message_is_refused() {
     let mut end = End::server();
     end.get(&get(1));
     end.assert_failed(&frame(kind::CONTINUATION, WHOLE, 1, &[0x82]), ErrorCode::PROTOCOL_ERROR);
-    // these are fine
+    // these are allowed
     let mut end = End::server();
     end.get(&get(1));
     assert_eq!(end.get(&window_update(1, 5)), Vec::<String>::new());
@@ -159,7 +159,7 @@ fn what_follows_the_end_of_a_stream_is_refused() {
         end.get(&[get(1), rst(1, ErrorCode::CANCEL)].concat());
         end.assert_reset(&bytes, 1, ErrorCode::STREAM_CLOSED);
     }
-    // late frames of others are no fault
+    // late frames on other streams are allowed
     let mut end = End::server();
     end.get(&get(1));
     end.answer(1, MessagePart::Last);
@@ -224,7 +224,7 @@ fn a_damaged_block_ends_the_connection() {
         let mut end = End::server();
         let bytes = frame(kind::HEADERS, WHOLE | END, 1, bytes);
         end.assert_failed(&bytes, ErrorCode::COMPRESSION_ERROR);
-        // for a stream that is over as well
+        // also for a stream that is over
         let mut end = End::server();
         end.get(&post(1));
         end.connection.reset(1, ErrorCode::CANCEL);

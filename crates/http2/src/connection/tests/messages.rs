@@ -1,4 +1,4 @@
-//! Requests and responses (RFC 9113 §8).
+//! Tests of requests and responses (RFC 9113 §8).
 
 use super::*;
 use crate::fields::FieldLimits;
@@ -35,7 +35,7 @@ fn malformed_requests_are_reset() {
     ] {
         let mut end = End::server();
         end.assert_reset(&head(1, END, &list), 1, ErrorCode::PROTOCOL_ERROR);
-        // the connection goes on
+        // the connection continues
         assert_eq!(end.get(&get(3)), ["3 request ends"]);
     }
 }
@@ -76,11 +76,11 @@ fn a_head_that_is_too_large_is_told_and_the_next_is_read() {
     let bytes = [head(1, END, &[&GET[..], &[("a", &large)]].concat()), get(3)].concat();
     assert_eq!(end.get(&bytes), ["1 too large ends", "3 request ends"]);
     assert!(end.answer(1, MessagePart::Last));
-    // twice what is allowed and a frame: that is a flood
+    // twice the limit and a frame: that counts as a flood
     let begin = frame(kind::HEADERS, 0, 5, &block(&GET));
     let more = frame(kind::CONTINUATION, 0, 5, &[0; 9000]);
     end.assert_failed(&[begin, more.clone(), more].concat(), ErrorCode::ENHANCE_YOUR_CALM);
-    // trailers are bounded as well
+    // trailers are limited as well
     let mut end = End::server_with(limits, &[]);
     let bytes = [post(1), head(1, END, &[("a", &large)])].concat();
     end.assert_reset(&bytes, 1, ErrorCode::ENHANCE_YOUR_CALM);
@@ -107,7 +107,7 @@ fn heads_come_in_order() {
     assert!(!end.answer(1, MessagePart::Last) && !end.answer(99, MessagePart::Head));
     let flags: Vec<_> = end.sent().iter().map(|frame| frame.flags).collect();
     assert_eq!(flags, [WHOLE, WHOLE, WHOLE, WHOLE | END]);
-    // the request is not over
+    // the request is not complete
     assert!(end.connection.is_open(1));
     assert_eq!(end.get(&data(1, b"x", END)), ["1 data x ends"]);
     assert!(!end.connection.is_open(1));
@@ -180,7 +180,7 @@ fn priorities_are_of_the_head_unless_an_update_says_otherwise() {
     assert!(end.connection.early.is_empty());
 }
 
-/// Of a head that stands in the output already, with a body behind it.
+/// Frames a head that is in the output already, with a body after it.
 fn in_place(client: &[(u16, u32)], fields: &[u8]) -> (Vec<Sent>, Vec<u8>) {
     let mut end = End::server_with(Http2Limits::default(), client);
     end.get(&get(1));
@@ -203,10 +203,10 @@ fn a_head_becomes_frames_where_it_stands() {
     let [head] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!((head.kind, head.flags, head.stream), (kind::HEADERS, WHOLE, 1));
     assert_eq!(head.payload, b"fields");
-    // without a table, which is told first
+    // without a table, which is announced first
     let (sent, body) = in_place(&[(id::HEADER_TABLE_SIZE, 0)], b"fields");
     assert_eq!((&sent[0].payload[..], &body[..]), (&b"\x20fields"[..], &b"body"[..]));
-    // more than a frame takes
+    // larger than a frame
     let (sent, body) = in_place(&[], &[7; 40_000]);
     let sizes: Vec<_> = sent.iter().map(|sent| (sent.kind, sent.payload.len())).collect();
     let continued = kind::CONTINUATION;
@@ -226,7 +226,7 @@ fn a_head_that_stands_nowhere_is_none() {
     assert!(end.answer(1, MessagePart::Last), "it may still have one");
 }
 
-/// RFC 8441 §3 and §4
+/// Extended CONNECT is allowed only for clients that received the setting (RFC 8441 §3 and §4).
 #[test]
 fn an_extended_connect_is_for_who_was_told_of_it() {
     let list = [

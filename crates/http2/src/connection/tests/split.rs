@@ -1,8 +1,8 @@
-//! However the bytes are cut, and whatever they are.
+//! Tests with bytes split at any place, and with arbitrary bytes.
 
 use super::*;
 
-/// A conversation with everything in it.
+/// A conversation with all kinds of frames.
 fn conversation() -> Vec<u8> {
     let mut bytes = PREFACE.to_vec();
     bytes.extend(settings(&[(4, 100), (3, 7)]));
@@ -24,7 +24,7 @@ fn conversation() -> Vec<u8> {
     bytes
 }
 
-/// Plays `bytes` in pieces that end at `cuts`; data that came in pieces is put together.
+/// Plays `bytes` in pieces that end at `cuts`; data that came in pieces is joined.
 fn play(bytes: &[u8], cuts: impl Iterator<Item = usize>) -> (Vec<String>, Vec<Sent>, Vec<String>) {
     let mut end = End::of(Connection::server(Http2Limits::default()));
     let (mut events, mut held): (Vec<String>, Vec<u8>) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! The examples of RFC 7541 appendix C, and what may not be sent.
+//! Tests with the examples of RFC 7541 appendix C, and with invalid input.
 
 use super::*;
 use crate::fields::{FieldLimits, MessageKind};
@@ -11,7 +11,7 @@ pub(crate) fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(pair).collect()
 }
 
-/// Pseudo-fields in brackets, then the others.
+/// The fields as text: pseudo-fields in brackets, then the others.
 fn text(fields: &DecodedFields) -> String {
     let mut text = format!("[{} ", String::from_utf8_lossy(fields.method()));
     text += &format!("{} ", String::from_utf8_lossy(fields.scheme()));
@@ -134,7 +134,7 @@ fn the_table_changes_its_size_before_the_first_field() {
     let mut decoder = HpackDecoder::new(4096);
     let mut one = |hex| decode(&mut decoder, MessageKind::Request, hex);
     assert_eq!(one("40 01 61 01 62"), "[    0] a=b");
-    // to 0 and back: the entry is gone
+    // the size set to 0 and back: the entry is gone
     assert_eq!(one("20 3f e1 1f 82"), "[GET    0]");
     let mut fields = DecodedFields::default();
     assert_eq!(decoder.decode(&[0xbe], &mut fields), Err(HpackError::Index));
@@ -146,7 +146,7 @@ fn a_block_that_is_too_large_still_builds_its_table() {
     let small = FieldLimits { bytes: 120, fields: 100 };
     let mut fields = DecodedFields::default();
     fields.reset(MessageKind::Request, small);
-    // a=b, then a hundred times, then c=d, which is too much
+    // a=b, then a hundred references to it, then c=d, which is too much
     let mut block = bytes("40 01 61 01 62");
     block.extend([0xbe; 100]);
     block.extend(bytes("40 01 63 01 64"));
@@ -164,7 +164,7 @@ fn a_block_that_is_too_large_still_builds_its_table() {
 
 #[test]
 fn a_bomb_costs_what_its_bytes_cost() {
-    // one field of 4000 bytes, named 60 000 times: 240 MB if they were copied
+    // one field of 4000 bytes, referred to 60 000 times: 240 MB if they were copied
     let mut decoder = HpackDecoder::new(4096);
     let mut block = bytes("40 01 61 7f a1 1e");
     block.extend([b'x'; 4000]);
@@ -188,13 +188,13 @@ fn what_is_faulty_stays_so_in_the_table() {
     // the value has a line feed
     assert!(fault(&mut decoder, "40 01 61 01 0a"));
     assert!(fault(&mut decoder, "be"));
-    // its name is fine, with another value
+    // the name of the entry is valid, with another value
     assert!(!fault(&mut decoder, "7e 01 62"));
-    // a name with a capital
+    // a name with a capital letter
     assert!(fault(&mut decoder, "40 01 41 01 62"));
     assert!(fault(&mut decoder, "be"));
     assert!(fault(&mut decoder, "7e 01 63"));
-    // a pseudo-field that does not exist
+    // an unknown pseudo-field
     assert!(fault(&mut decoder, "40 02 3a 61 01 62"));
     assert!(fault(&mut decoder, "7e 01 63"));
 }

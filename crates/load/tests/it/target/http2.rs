@@ -1,4 +1,4 @@
-//! Servers of HTTP/2 that behave as a test wants.
+//! HTTP/2 servers made for each test.
 
 use super::{Server, serve};
 use forebay_http2::frame::{self, kind};
@@ -8,20 +8,20 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// A connection, from the server's end.
+/// The server's end of a connection.
 pub(crate) struct Peer {
     stream: TcpStream,
     pub(crate) machine: Connection,
-    /// What comes of a body is allowed again at once, however little it is.
+    /// Whether the window is opened again for each received byte at once.
     pub(crate) is_stingy: bool,
-    /// Streams that the client has given up, by code.
+    /// The codes with which the client has reset streams.
     pub(crate) resets: Vec<ErrorCode>,
-    /// It says nothing more.
+    /// Whether the server has closed its direction.
     has_closed: bool,
     out: Vec<u8>,
 }
 
-/// A request that has come whole.
+/// A request that has been received completely.
 pub(crate) struct Request {
     pub(crate) stream: u32,
     /// Method, authority and path, then the other fields.
@@ -42,7 +42,7 @@ impl Peer {
         }
     }
 
-    /// Some of a body.
+    /// Sends a part of a body.
     pub(crate) fn data(&mut self, stream: u32, body: &str, ends: bool) {
         let header = self.machine.data(stream, body.len() as u32, ends);
         self.out.extend_from_slice(&header.unwrap());
@@ -53,13 +53,13 @@ impl Peer {
         self.machine.reset(stream, code);
     }
 
-    /// Sends a frame as it is.
+    /// Sends a frame with this payload.
     pub(crate) fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
         self.machine.flush(&mut self.out);
         frame::write(&mut self.out, kind, flags, stream, payload);
     }
 
-    /// Sends what there is; whether the client still takes it.
+    /// Sends the pending output; returns whether the client still takes it.
     pub(crate) fn send(&mut self) -> bool {
         self.machine.flush(&mut self.out);
         let sent = self.stream.write_all(&self.out).is_ok();
@@ -67,13 +67,14 @@ impl Peer {
         sent
     }
 
-    /// From now on there is a PING whenever the client is silent for 5 ms.
+    /// From now on the server sends a PING whenever the client is silent for 5 ms.
     pub(crate) fn be_restless(&self) {
         self.stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
     }
 
-    /// Closes its direction, once all was sent. What the client still says is taken until it closes, too: the
-    /// kernel would answer that with a reset, which may overtake what was sent.
+    /// Closes the server's direction when everything has been sent. Further input is still read until the
+    /// client closes, too: otherwise the kernel would answer it with a reset, which may overtake what was
+    /// sent.
     pub(crate) fn close(&mut self) {
         self.send();
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
@@ -81,7 +82,7 @@ impl Peer {
     }
 }
 
-/// Calls `answer` with each request that has come whole, until the client ends.
+/// Calls `answer` with each complete request, until the client ends.
 pub(crate) fn http2(
     limits: Http2Limits,
     answer: impl Fn(&mut Peer, &Request) + Send + Sync + 'static,
@@ -161,12 +162,12 @@ fn told(fields: &DecodedFields) -> String {
     all
 }
 
-/// The payload of SETTINGS that sets one.
+/// The payload of a SETTINGS frame with one setting.
 pub(crate) fn setting(id: u16, value: u32) -> Vec<u8> {
     [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()
 }
 
-/// A server that has these settings, and reads on without a word.
+/// A server that sends these settings, and then only reads.
 pub(crate) fn mute(settings: Vec<u8>) -> Server {
     serve(move |mut stream| {
         let mut first = Vec::new();

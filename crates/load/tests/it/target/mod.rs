@@ -1,4 +1,4 @@
-//! Servers that behave as a test wants: one thread per connection, blocking, a few lines each.
+//! Servers made for each test: one thread per connection, blocking, a few lines each.
 #![allow(dead_code, reason = "each test uses some of it")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on panics")]
 
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A listening server; dropping it ends it, open connections live on until their clients end.
+/// A listening server. Dropping it closes the listener; open connections continue until their clients end.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -23,12 +23,12 @@ pub(crate) struct Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // wakes the accept
+        // wakes the thread in accept
         let _ = TcpStream::connect(self.address);
     }
 }
 
-/// Gives every accepted connection to `serve`, on a thread of its own.
+/// Passes every accepted connection to `serve`, on a thread of its own.
 pub(crate) fn serve(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -67,17 +67,17 @@ pub(crate) fn requests(stream: TcpStream, mut answer: impl FnMut(&str, &mut TcpS
     }
 }
 
-/// Sends `text`; whether the client still takes it.
+/// Sends `text`; returns whether the client still takes it.
 pub(crate) fn say(writer: &mut TcpStream, text: &str) -> bool {
     writer.write_all(text.as_bytes()).is_ok()
 }
 
-/// A server that gives everybody the same bytes and keeps connections.
+/// A server that sends every client the same bytes and keeps connections.
 pub(crate) fn always(answer: &'static str) -> Server {
     serve(move |stream| requests(stream, |_, writer| say(writer, answer)))
 }
 
-/// A server that writes down every request's first line.
+/// A server that records the first line of every request.
 pub(crate) fn recording(answer: &'static str) -> (Server, Arc<Mutex<Vec<String>>>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let notes = seen.clone();
@@ -90,7 +90,7 @@ pub(crate) fn recording(answer: &'static str) -> (Server, Arc<Mutex<Vec<String>>
     (server, seen)
 }
 
-/// A group from the settings of the command line.
+/// A group with these settings, written as on the command line.
 pub(crate) fn group(address: SocketAddr, settings: &str) -> ClientGroup {
     let target = LoadTarget::parse(&format!("http://{address}/")).unwrap();
     let draft = GroupDraft::parse(&format!("test:{settings}"), Some(&target));
@@ -108,8 +108,8 @@ pub(crate) fn run_all(group: ClientGroup) -> Report {
     run_for(120_000, group)
 }
 
-/// Runs, each longer than the one before, until one has done enough: a short run is over before a
-/// machine that stands still has asked for anything. The last one is returned, done or not.
+/// Runs the group, each time longer than before, until `enough` holds: a short run may be over before a slow
+/// machine has sent anything. The last report is returned in any case.
 pub(crate) fn run_until(
     ms: u64,
     group: &ClientGroup,
@@ -127,16 +127,16 @@ pub(crate) fn run_until(
 
 fn plan(group: ClientGroup) -> LoadPlan {
     LoadPlan {
-        // only used up where an answer does not come
+        // the drain lasts only as long as an answer is missing
         drain: Duration::from_secs(30),
-        // These tests share their cores with others.
+        // these tests share their cores with others
         spin: Duration::ZERO,
         groups: vec![group],
         ..LoadPlan::default()
     }
 }
 
-/// Waits until it is so.
+/// Waits until a condition holds.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !is_so() {
@@ -145,8 +145,8 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// An address at which nobody listens, and the socket that keeps it: other tests take free ports too, and a client
-/// that was given this one for itself would be connected to itself.
+/// An address without a listener, and the socket that reserves it: other tests take free ports too, and a
+/// client whose own port is this one would be connected to itself.
 pub(crate) fn refusing() -> (SocketAddr, OwnedFd) {
     let kept = socket::bind(SocketAddr::from(([127, 0, 0, 1], 0)), false).unwrap();
     (socket::local_address(&kept).unwrap(), kept)
