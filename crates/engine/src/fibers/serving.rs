@@ -8,7 +8,7 @@ use crate::connection::served::{DoneOf, Served};
 use crate::connection::turn::Fate;
 use crate::control::Ended;
 use crate::helpers::JobRunner;
-use crate::loops::sockets::Watched;
+use crate::loops::sockets::{SocketReport, Watched};
 use crate::order::ranks::RequestKey;
 use crate::straight;
 use forebay_conn::{Closing, Handler, Protocol, RequestEvent};
@@ -91,11 +91,17 @@ where
         }
     }
 
-    /// A socket that a request waits for is ready.
+    /// A socket that a request waits for, or has waited for, is ready.
     pub(super) fn socket_ready(&mut self, token: u64) {
-        let owner = self.shared.sockets.borrow_mut().ready(token);
-        if let Some(request) = owner {
-            self.deliver(request, Happened::Event(RequestEvent::Socket(request.request)));
+        let report = self.shared.sockets.borrow_mut().ready(token);
+        match report {
+            Some(SocketReport::Request(request)) => {
+                self.deliver(request, Happened::Event(RequestEvent::Socket(request.request)));
+            }
+            Some(SocketReport::Unowned(socket)) => {
+                self.shared.worker.borrow_mut().handler.stirred(socket);
+            }
+            None => {}
         }
     }
 

@@ -26,6 +26,25 @@ pub(crate) struct Sockets {
     is_shared: bool,
 }
 
+/// Whom it concerns that the kernel reports a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SocketReport {
+    /// The request that waits for it.
+    Request(RequestKey),
+    /// No request waits for it.
+    Unowned(SocketId),
+}
+
+impl SocketReport {
+    /// The request that waits for it, if one does.
+    pub(crate) fn request(self) -> Option<RequestKey> {
+        match self {
+            SocketReport::Request(request) => Some(request),
+            SocketReport::Unowned(_) => None,
+        }
+    }
+}
+
 /// A socket that was added to the epoll.
 #[derive(Debug)]
 struct KnownSocket {
@@ -68,14 +87,14 @@ impl Sockets {
         Sockets { is_shared: true, ..Sockets::default() }
     }
 
-    /// The socket with this token is ready: says which request waits for it, if one does.
-    pub(crate) fn ready(&mut self, token: u64) -> Option<RequestKey> {
+    /// The socket with this token is ready: says whom that concerns, if it is still known.
+    pub(crate) fn ready(&mut self, token: u64) -> Option<SocketReport> {
         let known = self.known.get_mut((token & 0xffff_ffff) as usize)?;
         if known.token != token {
             return None;
         }
         known.has_stirred |= known.owner.is_none();
-        known.owner
+        Some(known.owner.map_or(SocketReport::Unowned(known.id), SocketReport::Request))
     }
 
     /// Has the kernel report those that the requests of this connection wait for now, each time anew, and
@@ -224,9 +243,14 @@ mod tests {
 
         /// Which requests are told of what is there.
         fn told(&mut self) -> Vec<(u64, u32)> {
-            self.epoll.wait(&mut self.events, 0).unwrap();
-            let owners = self.events.iter().filter_map(|ready| self.sockets.ready(ready.token));
+            let reports = self.reports().into_iter();
+            let owners = reports.filter_map(SocketReport::request);
             owners.map(|owner| (owner.connection, owner.request.0)).collect()
+        }
+
+        fn reports(&mut self) -> Vec<SocketReport> {
+            self.epoll.wait(&mut self.events, 0).unwrap();
+            self.events.iter().filter_map(|ready| self.sockets.ready(ready.token)).collect()
         }
     }
 
@@ -254,7 +278,7 @@ mod tests {
         here.names(&mut first, 1, &[]);
         // its end comes while no request has it
         drop(one.other);
-        assert_eq!(here.told(), []);
+        assert_eq!(here.reports(), [SocketReport::Unowned(one.id)]);
         let ended = Socket { other: socket().other, ..one };
         here.names(&mut second, 2, &[(7, &ended, READ)]);
         assert_eq!(here.told(), [(2, 7)]);
