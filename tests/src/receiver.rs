@@ -148,6 +148,11 @@ impl ReceivedRequest {
         !matches!(recv(&self.link, &mut [0u8; 1][..], flags), Err(rustix::io::Errno::AGAIN))
     }
 
+    /// The link that it has come over.
+    pub fn link(&self) -> UnixStream {
+        self.link.try_clone().unwrap()
+    }
+
     /// Says how it was answered: `D` or `B`.
     pub fn report(&mut self, kind: u8, status: u16, body_bytes: u64) -> bool {
         let mut report = [0; 16];

@@ -203,21 +203,9 @@ impl ServerBuilder {
     /// Everything that is wrong with the configuration, or what is in the way.
     pub fn start(self) -> Result<Server, ServerError> {
         let places = Arc::new(HandlerPlaces::new(self.fibers, self.threads, self.waiting));
-        let (config, mut warnings) = self.parts.config(&places)?;
-        warnings.extend(self.thread_warning(&places));
+        let (config, warnings) = self.parts.config(&places)?;
         let guest = guest::start(config, self.sockets).map_err(ServerError::Guest)?;
         Ok(Server::new(guest, self.parts, places, warnings))
-    }
-
-    /// What to say if the process has room for fewer threads than were asked for.
-    fn thread_warning(&self, places: &HandlerPlaces) -> Option<String> {
-        let room = places.thread_bound()?;
-        Some(format!(
-            "most_threads: handlers get {} threads, not {}: {} leaves no room for more",
-            room.most.max(1),
-            self.threads,
-            room.bound.setting()
-        ))
     }
 }
 

@@ -3,9 +3,12 @@
 
 use crate::error::ServerError;
 use forebay_config::{Config, ConfigDraft, HandlerRoute, Wrong};
+use forebay_engine::Engine;
 use forebay_server::config_file;
 use forebay_site::rules::Scope;
-use forebay_upstream::inside::{HandlerCode, HandlerLimits, HandlerPlaces, InsideCode};
+use forebay_upstream::inside::{
+    HandlerCode, HandlerLimits, HandlerPlaces, InsideCode, ThreadShortage,
+};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +40,10 @@ pub struct HandlerOptions {
     /// request over HTTP/1 that asks for another is answered as any other, and an extended CONNECT of HTTP/2 gets 501.
     /// If any handler may, clients of HTTP/2 are told so.
     pub upgrades: bool,
+    /// Time without a byte in either direction after the protocol was changed, as `timeouts.silence` is for WebSockets of
+    /// applications: then the connection is closed, and the handler's waits end with an error. `None` for as long as it
+    /// takes. Default: 60 s. Pings of either side count as bytes.
+    pub silence: Option<Duration>,
 }
 
 impl Default for HandlerOptions {
@@ -46,6 +53,7 @@ impl Default for HandlerOptions {
             body_bytes: 16 * 1024 * 1024,
             keeps_half_closed: false,
             upgrades: false,
+            silence: Some(Duration::from_secs(60)),
         }
     }
 }
@@ -102,7 +110,24 @@ impl BuilderParts {
         if let Some((key, wrong)) = wrong {
             return Err(ServerError::Setting { key: key.to_owned(), why: wrong.to_string() });
         }
-        read.map_err(ServerError::Config)
+        let (config, mut warnings) = read.map_err(ServerError::Config)?;
+        warnings.extend(self.thread_warning(&config, places));
+        Ok((config, warnings))
+    }
+
+    /// What to say if handlers run on threads, and the process has room for fewer than were asked for.
+    fn thread_warning(&self, config: &Config, places: &HandlerPlaces) -> Option<String> {
+        let is_on_thread =
+            |(_, _, code): &(_, _, HandlerCode)| matches!(code, HandlerCode::Waits(_));
+        let has_threads = config.listeners.iter().any(|one| one.engine != Engine::Fibers);
+        if !(has_threads && self.handlers.iter().any(is_on_thread)) {
+            return None;
+        }
+        let ThreadShortage { asked, most, bound } = places.thread_shortage()?;
+        let setting = bound.setting();
+        Some(format!(
+            "most_threads: handlers get {most} threads, not {asked}: {setting} leaves no room for more"
+        ))
     }
 
     /// Adds to what the text says.
@@ -134,7 +159,7 @@ impl BuilderParts {
                 key: format!("handler {path}"),
                 why: error.to_string(),
             })?;
-            let HandlerOptions { answer_within, body_bytes, keeps_half_closed, upgrades } =
+            let HandlerOptions { answer_within, body_bytes, keeps_half_closed, upgrades, silence } =
                 *options;
             let (code, places) = (code.clone(), Arc::clone(places));
             Ok(HandlerRoute {
@@ -145,6 +170,7 @@ impl BuilderParts {
                     most_bytes: body_bytes,
                     abort_on_close: !keeps_half_closed,
                     upgrades,
+                    silence,
                 },
             })
         };

@@ -297,4 +297,10 @@ impl Relay for Detour {
             Detour::Place(waits) => waits.is_late = true,
         }
     }
+
+    fn expire_tunnel(&mut self) {
+        if let Detour::Inside(inside) = self {
+            inside.exchange.expire_tunnel();
+        }
+    }
 }

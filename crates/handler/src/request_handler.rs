@@ -52,7 +52,7 @@ use crate::traces::open::ProcessTimes;
 use crate::upstream_sockets::UpstreamSockets;
 use crate::upstream_threads::ThreadShare;
 use forebay_conn::{
-    ConnectionLimits, HandedOver, Handler, HandlerTypes, Hooks, Http, Listening, TurnTime,
+    ConnectionLimits, HandedOver, Handler, HandlerTypes, Hooks, Http, Listening, SocketId, TurnTime,
 };
 use forebay_control::versioned::Reader;
 use forebay_metrics::Local;
@@ -252,6 +252,10 @@ impl Hooks for RequestHandler {
 
     fn pause(&mut self) -> Option<Duration> {
         self.judge.as_mut().and_then(|judge| judge.pause(self.now.monotonic_ms))
+    }
+
+    fn stirred(&mut self, socket: SocketId) {
+        self.pools.stirred(socket, self.now.monotonic_ms);
     }
 
     fn rest(&mut self) {

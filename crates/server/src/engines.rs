@@ -299,7 +299,7 @@ impl Common {
     ) -> RequestHandler {
         // sockets of a loop are reported to it, and to no other
         let pools = match paths {
-            PATHS_OF_A_LOOP => Pools::Own(self.sockets.pool()),
+            PATHS_OF_A_LOOP => Pools::Own(self.sockets.pool().watched()),
             _ => Pools::Shared(Arc::clone(&self.idle)),
         };
         let (sockets, now) = (self.sockets.clone(), worker::read_clocks());

@@ -80,6 +80,7 @@ pub fn room() -> ThreadRoom {
     let own = fs::read_dir("/proc/self/task").map_or(1, |tasks| tasks.count() as u64);
     // the kernel does not apply this limit to root
     let of_user = getrlimit(Resource::Nproc).current.filter(|_| !getuid().is_root());
+    let used_by_user = of_user.map_or(0, |_| threads_of(getuid().as_raw()).max(own));
     narrowest(&[
         ThreadMeans {
             bound: ThreadBound::Mappings,
@@ -93,7 +94,7 @@ pub fn room() -> ThreadRoom {
             used: bytes,
             each: BYTES_EACH,
         },
-        ThreadMeans { bound: ThreadBound::User, most: of_user, used: own, each: 1 },
+        ThreadMeans { bound: ThreadBound::User, most: of_user, used: used_by_user, each: 1 },
         ThreadMeans { bound: ThreadBound::Group, most: memory::tasks_left(), used: 0, each: 1 },
         ThreadMeans {
             bound: ThreadBound::Machine,
@@ -102,6 +103,26 @@ pub fn room() -> ThreadRoom {
             each: 1,
         },
     ])
+}
+
+/// Threads of all processes of a user, as far as this one sees them: the kernel counts them for `RLIMIT_NPROC`.
+fn threads_of(user: u32) -> u64 {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let statuses = processes.filter_map(|entry| {
+        entry.file_name().to_str()?.parse::<u32>().ok()?;
+        fs::read_to_string(entry.path().join("status")).ok()
+    });
+    statuses.filter_map(|status| threads_in(&status, user)).sum()
+}
+
+/// How many threads the process with this `/proc/PID/status` has, if it is this user's.
+fn threads_in(status: &str, user: u32) -> Option<u64> {
+    let value = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+        line.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    };
+    // the first is the real one, for which the kernel counts
+    (value("Uid:")? == u64::from(user)).then(|| value("Threads:")).flatten()
 }
 
 fn narrowest(all: &[ThreadMeans]) -> ThreadRoom {
@@ -152,6 +173,15 @@ mod tests {
         let all = [measured(ThreadBound::User, Some(10), 12, 1), all.into_iter().next().unwrap()];
         assert_eq!(narrowest(&all), ThreadRoom { most: 0, bound: ThreadBound::User });
         assert_eq!(narrowest(&[]).most, usize::MAX);
+    }
+
+    #[test]
+    fn threads_of_a_user_are_those_of_all_its_processes() {
+        let status = "Name:\tone\nUid:\t12\t0\t0\t0\nThreads:\t7\n";
+        assert_eq!(threads_in(status, 12), Some(7));
+        assert_eq!(threads_in(status, 0), None);
+        assert_eq!(threads_in("", 0), None);
+        assert!(threads_of(getuid().as_raw()) >= 1);
     }
 
     #[test]

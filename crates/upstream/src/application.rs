@@ -204,6 +204,11 @@ impl Application {
         self.is_here && self.link_settings.is_some_and(|link| link.acknowledges)
     }
 
+    /// Whether clients' sockets are handed over to it.
+    pub(crate) fn is_handed_sockets(&self) -> bool {
+        matches!(self.settings, settings::ApplicationSettings::HandOver(_))
+    }
+
     /// The same receivers, for requests of clients whose sockets are of no use to them, if such are passed on.
     pub fn relayed(&self) -> Option<&Arc<Application>> {
         self.relayed.as_ref()

@@ -33,6 +33,7 @@ pub use place::HandlerPlaces;
 pub use request::{InsideRequest, RequestParts, UpgradeParts, asked_protocols};
 pub use response::InsideResponse;
 pub use switched::SwitchedStream;
+pub use threads::ThreadShortage;
 
 use std::fmt;
 use std::sync::Arc;
@@ -138,4 +139,6 @@ pub struct HandlerLimits {
     pub abort_on_close: bool,
     /// Whether it may change the protocol of the connection.
     pub upgrades: bool,
+    /// Time without a byte in either direction after a change of the protocol; `None` for as long as it takes.
+    pub silence: Option<Duration>,
 }

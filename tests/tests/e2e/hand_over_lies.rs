@@ -9,13 +9,15 @@ use forebay_tests::receiver::{ReceivedRequest, SocketReceiver};
 use forebay_tests::wire::PATIENCE;
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::sync::Arc;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 on_each_engine!(
     who_writes_without_taking_breaks_the_answer,
     lies_are_found_out,
+    what_comes_on_an_idle_link_concerns_no_request,
     nothing_is_lost_among_all_that_can_happen,
 );
 
@@ -79,6 +81,27 @@ fn lies_are_found_out(engine: &str) {
     for _ in 0..5 {
         assert!(ask(&served, &last_get("/app/much")).ends_with("much"));
         assert!(ask(&served, &last_get("/app/fine")).ends_with("handed /app/fine"));
+    }
+}
+
+fn what_comes_on_an_idle_link_concerns_no_request(engine: &str) {
+    let (says, hears) = mpsc::channel();
+    let says = Mutex::new(says);
+    let receiver = SocketReceiver::start(move |handed| {
+        says.lock().unwrap().send(handed.link()).unwrap();
+        echo(handed);
+    });
+    let (_folder, served) = serve(engine, &[&receiver], "max_fails = 0\nretries = 0", "");
+    let answered = "forebay_upstream_requests_total{result=\"answered\"}";
+    for number in 1..=20 {
+        let answer = ask(&served, &last_get("/app/fine"));
+        assert!(answer.ends_with("handed /app/fine"), "{number}: {answer}");
+        assert!(soon(PATIENCE, || served.metric(answered) == number));
+        // the next request is answered, if the server believes this
+        let mut reports = [0; 32];
+        (reports[0], reports[16]) = (b'T', b'D');
+        let mut link: UnixStream = hears.recv().unwrap();
+        link.write_all(&reports).unwrap();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::HandlerTypes;
 use crate::peer::Peer;
+use crate::socket::SocketId;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -29,6 +30,10 @@ pub trait Hooks: HandlerTypes {
     fn pause(&mut self) -> Option<Duration> {
         None
     }
+
+    /// Something has come, or ended, on a socket that the loop has watched for a request and that no request waits for
+    /// now. Loops that are woken for each of their sockets say so, before they look at what has come later.
+    fn stirred(&mut self, _socket: SocketId) {}
 
     /// Called when there may be no turn for a while: write out what is held back.
     fn rest(&mut self) {}

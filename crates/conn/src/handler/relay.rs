@@ -140,6 +140,9 @@ pub trait Relay: Send {
     /// The time for what was waited for is over, and it was not the client's to give. Nothing was answered
     /// yet: it goes on elsewhere, or [`advance`](Relay::advance) says [`RelayNext::Answer`] now.
     fn expire(&mut self);
+
+    /// Neither end of a tunnel has sent anything for as long as that may be: it ends now.
+    fn expire_tunnel(&mut self) {}
 }
 
 /// A request whose socket leaves.

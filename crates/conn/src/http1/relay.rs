@@ -588,8 +588,9 @@ impl<H: HandlerRoles> Http1<H> {
         let is_of_client = std::mem::take(&mut self.is_held);
         match relaying.told {
             Told::Switch(tunnel) => {
-                if tunnel.is_passed_on {
-                    relaying.relay.expire();
+                match tunnel.is_passed_on {
+                    true => relaying.relay.expire(),
+                    false => relaying.relay.expire_tunnel(),
                 }
                 return Some(Closing::Now);
             }

@@ -625,9 +625,11 @@ impl<H: HandlerRoles> Http2<H> {
             return self.pump(cx, stream);
         }
         if relaying.told != Told::Nothing {
-            // it may be its client that is late with the body
-            if relaying.told == Told::Head && !relaying.wants_body() {
-                relaying.relay.expire();
+            match relaying.told {
+                Told::Switch { .. } => relaying.relay.expire_tunnel(),
+                // it may be its client that is late with the body
+                Told::Head if relaying.wants_body() => {}
+                _ => relaying.relay.expire(),
             }
             let code = relaying.broken();
             return self.reset(cx.handler, cx.peer, stream, code);

@@ -6,7 +6,7 @@ use crate::connection::turn::Fate;
 use crate::connection::waits::RequestWait;
 use crate::helpers::{JobContext, JobRunner};
 use crate::loops::deadlines::ConnectionTimer;
-use crate::loops::sockets::Watched;
+use crate::loops::sockets::{SocketReport, Watched};
 use crate::order::ranks::RequestKey;
 use forebay_conn::{Await, Closing, Handler, Job, Protocol, Rank, RequestEvent, RequestId};
 use forebay_control::allocation::Phase;
@@ -91,8 +91,12 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
 
     /// Handles a report about a socket that a request waits for.
     pub(super) fn socket_ready(&mut self, token: u64) {
-        if let Some(RequestKey { connection, request }) = self.sockets.ready(token) {
-            self.take_turn(connection, Some(RequestEvent::Socket(request)));
+        match self.sockets.ready(token) {
+            Some(SocketReport::Request(RequestKey { connection, request })) => {
+                self.take_turn(connection, Some(RequestEvent::Socket(request)));
+            }
+            Some(SocketReport::Unowned(socket)) => self.worker.handler.stirred(socket),
+            None => {}
         }
     }
 

@@ -8,7 +8,7 @@ use crate::connection::served::{DoneOf, Served};
 use crate::connection::turn::Fate;
 use crate::control::Ended;
 use crate::helpers::JobRunner;
-use crate::loops::sockets::Watched;
+use crate::loops::sockets::{SocketReport, Watched};
 use crate::order::ranks::RequestKey;
 use crate::straight;
 use forebay_conn::{Closing, Handler, Protocol, RequestEvent};
@@ -94,11 +94,17 @@ where
         }
     }
 
-    /// Handles a report about a socket that a request waits for.
+    /// Handles a report about a socket that a request waits for, or has waited for.
     pub(super) fn socket_ready(&mut self, token: u64) {
-        let owner = self.shared.sockets.borrow_mut().ready(token);
-        if let Some(request) = owner {
-            self.deliver(request, Happened::Event(RequestEvent::Socket(request.request)));
+        let report = self.shared.sockets.borrow_mut().ready(token);
+        match report {
+            Some(SocketReport::Request(request)) => {
+                self.deliver(request, Happened::Event(RequestEvent::Socket(request.request)));
+            }
+            Some(SocketReport::Unowned(socket)) => {
+                self.shared.worker.borrow_mut().handler.stirred(socket);
+            }
+            None => {}
         }
     }
 

@@ -29,6 +29,25 @@ pub(crate) struct Sockets {
     is_shared: bool,
 }
 
+/// Whom it concerns that the kernel reports a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SocketReport {
+    /// The request that waits for it.
+    Request(RequestKey),
+    /// No request waits for it.
+    Unowned(SocketId),
+}
+
+impl SocketReport {
+    /// The request that waits for it, if one does.
+    pub(crate) fn request(self) -> Option<RequestKey> {
+        match self {
+            SocketReport::Request(request) => Some(request),
+            SocketReport::Unowned(_) => None,
+        }
+    }
+}
+
 /// A socket that was added to the epoll.
 #[derive(Debug)]
 struct KnownSocket {
@@ -71,15 +90,14 @@ impl Sockets {
         Sockets { is_shared: true, ..Sockets::default() }
     }
 
-    /// Takes a report about the socket with this token: returns the request that waits for it, if
-    /// one does.
-    pub(crate) fn ready(&mut self, token: u64) -> Option<RequestKey> {
+    /// Takes a report about the socket with this token: returns what it concerns, if the socket is still known.
+    pub(crate) fn ready(&mut self, token: u64) -> Option<SocketReport> {
         let known = self.known.get_mut((token & 0xffff_ffff) as usize)?;
         if known.token != token {
             return None;
         }
         known.has_stirred |= known.owner.is_none();
-        known.owner
+        Some(known.owner.map_or(SocketReport::Unowned(known.id), SocketReport::Request))
     }
 
     /// Has the kernel report the sockets that this connection's requests wait for now, each once
@@ -228,9 +246,14 @@ mod tests {
 
         /// The requests that get the reports of what is there.
         fn told(&mut self) -> Vec<(u64, u32)> {
-            self.epoll.wait(&mut self.events, 0).unwrap();
-            let owners = self.events.iter().filter_map(|ready| self.sockets.ready(ready.token));
+            let reports = self.reports().into_iter();
+            let owners = reports.filter_map(SocketReport::request);
             owners.map(|owner| (owner.connection, owner.request.0)).collect()
+        }
+
+        fn reports(&mut self) -> Vec<SocketReport> {
+            self.epoll.wait(&mut self.events, 0).unwrap();
+            self.events.iter().filter_map(|ready| self.sockets.ready(ready.token)).collect()
         }
     }
 
@@ -258,7 +281,7 @@ mod tests {
         here.names(&mut first, 1, &[]);
         // the other end closes while no request has the socket
         drop(one.other);
-        assert_eq!(here.told(), []);
+        assert_eq!(here.reports(), [SocketReport::Unowned(one.id)]);
         let ended = Socket { other: socket().other, ..one };
         here.names(&mut second, 2, &[(7, &ended, READ)]);
         assert_eq!(here.told(), [(2, 7)]);

@@ -2,6 +2,7 @@
 
 use crate::client::{Client, get, soon};
 use crate::handlers::builder;
+use forebay::HandlerOptions;
 use forebay_tests::server::copy_program;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -53,8 +54,16 @@ fn run_limited(wrapper: &[String], user: Option<u32>, bound: &str) {
 #[ignore = "wants a process with few threads: others here run it"]
 fn more_than_there_is_room_for() {
     let bound = std::env::var("FOREBAY_BOUND").unwrap();
+    // handlers on fibers, and those that keep their requests, want no thread
+    let plain = |engine| builder(engine).most_threads(9_900, WAITING);
+    let keeps = plain("event").detached("/", HandlerOptions::default(), |_, _| ());
+    for without in [plain("fibers").handler("/", |_, _| Ok(())), keeps] {
+        let server = without.start().unwrap();
+        assert_eq!(server.warnings(), [""; 0]);
+        server.stop().unwrap();
+    }
     let (sender, receiver) = forebay::channel::<()>(CLIENTS);
-    let server = builder("event")
+    let mut server = builder("event")
         .handler("/wait", move |_, response| {
             receiver.recv()?;
             Ok(response.text("waited")?)
@@ -62,6 +71,8 @@ fn more_than_there_is_room_for() {
         .most_threads(9_900, WAITING)
         .start()
         .unwrap();
+    assert!(server.warnings().join("\n").contains("most_threads"));
+    server.reload().unwrap();
     let warnings = server.warnings().join("\n");
     assert!(warnings.contains("most_threads") && warnings.contains(&bound), "{warnings}");
     let address = server.addresses()[0];

@@ -5,7 +5,7 @@ use crate::handlers::builder;
 use forebay::{HandlerOptions, Request, Response, Server};
 use forebay_tests::http2;
 use forebay_tests::websocket::TunnelEnd;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -17,6 +17,7 @@ on_each_engine! {
     a_handler_that_returns_ends_its_direction,
     a_client_that_does_not_end_is_cut,
     a_handler_that_takes_none_sees_none,
+    a_tunnel_that_is_silent_ends,
 }
 
 const UPGRADES: HandlerOptions = HandlerOptions {
@@ -24,6 +25,7 @@ const UPGRADES: HandlerOptions = HandlerOptions {
     body_bytes: 16,
     keeps_half_closed: false,
     upgrades: true,
+    silence: Some(Duration::from_secs(60)),
 };
 
 /// The two ways in which a client asks for a WebSocket.
@@ -153,6 +155,27 @@ fn a_handler_that_takes_none_sees_none(engine: &str) {
                 Sec-WebSocket-Key: a\r\nSec-WebSocket-Version: 13\r\n\r\n";
     assert_eq!(client.ask(asks).text(), "none");
     assert_eq!(client.get("/").text(), "none");
+}
+
+fn a_tunnel_that_is_silent_ends(engine: &str) {
+    let (told, tell) = mpsc::channel();
+    let options = HandlerOptions { silence: Some(Duration::from_millis(300)), ..UPGRADES };
+    let server = builder(engine)
+        .handler_with("/silent", options, move |request: &mut Request, response: &mut Response| {
+            let mut stream = response.switch(request, "websocket")?;
+            Ok(told.send(stream.read(&mut [0]).map_err(|error| error.kind()))?)
+        })
+        .start()
+        .unwrap();
+    let address = server.addresses()[0];
+    let mut end = WAYS[0](address, "/silent");
+    assert_eq!(end.rest(), b"");
+    WAYS[1](address, "/silent").ends_in_disorder();
+    for _ in WAYS {
+        assert_eq!(tell.recv_timeout(LONG), Ok(Err(ErrorKind::TimedOut)));
+    }
+    drop(end);
+    soon("the connections are gone", || server.open_connections() == 0);
 }
 
 /// One thread reads while another writes, where handlers have threads.

@@ -3,7 +3,7 @@
 
 use super::filters::soon;
 use super::first_packets::refusing as rule;
-use super::packets::{ACK, Packet, assert_reset, sent_back};
+use super::packets::{ACK, Packet, SYN, assert_reset, sent_back};
 use super::steer::{head, sequence_of};
 use super::{in_namespace, load};
 use crate::{Charge, ClassSockets, Count, FirstCount, Gate};
@@ -72,12 +72,17 @@ impl Wire {
         bytes
     }
 
-    /// Sends it, and returns the first segment that comes back.
+    /// Sends it, and returns the first segment that comes back. What is left of other clients' is none: a machine that has
+    /// much to do has answered several of the first frames. Neither is the answer to a SYN that is sent again.
     fn ask(&self, packet: &Packet, tags: &[[u8; 4]]) -> Vec<u8> {
         assert!(self.put(&self.frame(packet, tags)), "{tags:?}");
         let answer = RefCell::new(None);
         let has_come = soon(|| {
-            answer.replace(self.take().filter(|frame| is_answer(frame)));
+            let is_own = |frame: &Vec<u8>| {
+                let (port, flags) = (&frame[36..38], frame[47]);
+                port == packet.client.port().to_be_bytes() && flags & SYN & !packet.flags == 0
+            };
+            answer.replace(self.take().filter(|frame| is_answer(frame) && is_own(frame)));
             answer.borrow().is_some()
         });
         assert!(has_come, "{tags:?}: no answer");

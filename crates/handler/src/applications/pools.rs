@@ -1,12 +1,13 @@
 //! Connections to applications that wait for their next request: of a loop, or of all threads.
 
+use forebay_conn::SocketId;
 use forebay_upstream::pool::ConnectionPool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Connections that wait for their next request: a loop's own, or those that threads share.
 #[derive(Debug)]
 pub enum Pools {
-    /// Of this loop.
+    /// Of this loop, which [says](Pools::stirred) what comes on them.
     Own(ConnectionPool),
     /// Of all threads.
     Shared(Arc<Mutex<ConnectionPool>>),
@@ -18,6 +19,14 @@ impl Pools {
         match self {
             Pools::Own(pool) => act(pool),
             Pools::Shared(pool) => act(&mut lock(pool)),
+        }
+    }
+
+    /// Something has come on a socket that no request waits for. The loop that has heard of it is not the one that takes
+    /// connections out of what threads share, so these are looked at when they are taken.
+    pub fn stirred(&mut self, socket: SocketId, now_ms: u64) {
+        if let Pools::Own(pool) = self {
+            pool.stirred(socket, now_ms);
         }
     }
 

@@ -2,8 +2,9 @@
 //!
 //! A loop has a pool of its own, since the kernel reports its sockets to that loop; threads that serve one
 //! connection each share one. A request that takes a connection looks first whether it has ended
-//! meanwhile; and all are looked at once in a while, so that none is kept that its upstream has closed. Each takes a
-//! descriptor: all pools together have a bound.
+//! meanwhile; and all are looked at once in a while, so that none is kept that its upstream has closed. Links to
+//! receivers that their loop [watches](ConnectionPool::stirred) are not looked at: a call of the kernel for each request
+//! would be a tenth of what a hand-over costs. Each takes a descriptor: all pools together have a bound.
 //!
 //! Where that is reached, the connection of the pool that has waited for longest makes room, whichever application it
 //! leads to: one that was busy once keeps no places from one that is busy now. No pool closes what another has. It may
@@ -21,6 +22,7 @@
 use crate::application::Application;
 use crate::group::MemberIndex;
 use crate::upstreams::connection::UpstreamConnection;
+use forebay_conn::SocketId;
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -45,6 +47,8 @@ pub struct ConnectionPool {
     /// How many were kept so far.
     number: u64,
     looked_ms: u64,
+    /// Its loop says what comes on connections.
+    is_watched: bool,
 }
 
 #[derive(Debug)]
@@ -53,6 +57,8 @@ struct IdleUpstream {
     until_ms: u64,
     /// The greater, the later it was used.
     number: u64,
+    /// What comes on it is heard before the next request is.
+    is_watched: bool,
 }
 
 /// One that belongs to the connection of a client.
@@ -234,6 +240,28 @@ impl ConnectionPool {
             places,
             number: 0,
             looked_ms: 0,
+            is_watched: false,
+        }
+    }
+
+    /// The same for a loop that says what comes on its connections while none has a request.
+    #[must_use]
+    pub fn watched(self) -> ConnectionPool {
+        ConnectionPool { is_watched: true, ..self }
+    }
+
+    /// Something has come on this socket, or what came before a request was over is reported late: it is closed if it is
+    /// one of these and not fit for another request.
+    pub fn stirred(&mut self, socket: SocketId, now_ms: u64) {
+        let one = self.idle.values_mut().find_map(|idle| {
+            let place = idle.iter().position(|one| one.connection.id == socket)?;
+            Some((idle, place))
+        });
+        if let Some((idle, place)) = one
+            && !idle[place].connection.is_fit(now_ms)
+        {
+            idle.remove(place);
+            self.places.leave();
         }
     }
 
@@ -251,10 +279,9 @@ impl ConnectionPool {
             self.places.leave();
             let is_current = || upstreams.is_current(member, &last.connection);
             // what is sent to a Unix socket whose other end is gone fails, and has not run
-            let is_fit = |connection: &mut UpstreamConnection| {
-                (application.is_own() && !connection.is_http2()) || connection.is_fit(now_ms)
-            };
-            if last.until_ms > now_ms && is_current() && is_fit(&mut last.connection) {
+            let is_sure = last.is_watched || (application.is_own() && !last.connection.is_http2());
+            let is_due = last.until_ms > now_ms && is_current();
+            if is_due && (is_sure || last.connection.is_fit(now_ms)) {
                 return Some(last.connection);
             }
         }
@@ -336,7 +363,9 @@ impl ConnectionPool {
         let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
         self.number += 1;
         let until_ms = now_ms.saturating_add(idle_ms);
-        IdleUpstream { connection, until_ms, number: self.number }
+        // of what a receiver was offered a pair over, the loop has watched the pair
+        let is_watched = self.is_watched && application.is_handed_sockets();
+        IdleUpstream { connection, until_ms, number: self.number, is_watched }
     }
 
     /// Closes the one that has waited for longest: a step for each upstream that has some. Says whether there was one.
@@ -405,18 +434,24 @@ mod tests {
     use crate::group::tests::settings as group_of;
     use crate::settings::{
         ApplicationSettings, Balance, BodySettings, Errors, FastCgiSettings, GroupSettings,
-        KeepAliveSettings,
+        HandOverSettings, KeepAliveSettings,
     };
     use crate::upstreams::Upstreams;
     use forebay_sys::client;
+    use std::io::Write;
     use std::os::fd::{AsFd, OwnedFd};
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
-    /// One that keeps so many connections, for a minute.
-    fn application(connections: u32) -> Arc<Application> {
+    /// As many connections are kept, for a minute.
+    fn group(connections: u32) -> GroupSettings {
         let keep_alive = KeepAliveSettings { connections, idle: Duration::from_secs(60) };
-        let group = GroupSettings { keep_alive, ..group_of(1, Balance::Least, None) };
+        GroupSettings { keep_alive, ..group_of(1, Balance::Least, None) }
+    }
+
+    /// One that keeps so many connections.
+    fn application(connections: u32) -> Arc<Application> {
+        let group = group(connections);
         let upstreams = Upstreams::new(&group, true, 0);
         let settings = FastCgiSettings {
             group,
@@ -428,6 +463,15 @@ mod tests {
             status: None,
         };
         Application::new(ApplicationSettings::FastCgi(settings), upstreams)
+    }
+
+    /// The same with links to receivers.
+    fn receivers(connections: u32) -> Arc<Application> {
+        let group = group(connections);
+        let upstreams = Upstreams::new(&group, true, 0);
+        let settings =
+            HandOverSettings { group, keeps: false, taken_by_reading: false, relay: None };
+        Application::new(ApplicationSettings::HandOver(settings), upstreams)
     }
 
     /// Two pools with a bound, and the other ends of what they were given, in that order.
@@ -571,6 +615,34 @@ mod tests {
         bench.pools[0].look(2_000);
         bench.pools[1].look(2_000);
         assert_eq!((bench.kept(), bench.taken()), ([0, 0], 0));
+    }
+
+    #[test]
+    fn links_that_a_loop_watches_are_looked_at_when_something_comes() {
+        let (mut bench, receivers, scripts) = (Bench::new(8), receivers(3), application(3));
+        let [watched, other] = bench.pools;
+        bench.pools = [watched.watched(), other];
+        for pool in [0, 1] {
+            bench.keep(pool, &receivers, 2);
+            bench.keep(pool, &scripts, 1);
+        }
+        // the last link of each, and each script's connection
+        for at in [1, 2, 4, 5] {
+            bench.ends[at].write_all(b"a").unwrap();
+        }
+        let [watched, other] = &mut bench.pools;
+        let links = &watched.idle[&(receivers.upstreams().number(), 0)];
+        let (quiet, stirred) = (links[0].connection.id, links[1].connection.id);
+        // what has come before its request was over may be reported late
+        watched.stirred(quiet, 1);
+        watched.stirred(stirred, 1);
+        watched.stirred(stirred, 1);
+        assert_eq!(watched.len(), 2);
+        assert_eq!(watched.take(&receivers, 0, 1).unwrap().id, quiet);
+        assert!(watched.take(&receivers, 0, 1).is_none());
+        // no word of it is needed where all are looked at
+        assert!(watched.take(&scripts, 0, 1).is_none() && other.take(&scripts, 0, 1).is_none());
+        assert!(other.take(&receivers, 0, 1).is_some() && other.take(&receivers, 0, 1).is_none());
     }
 
     #[test]

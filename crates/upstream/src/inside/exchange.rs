@@ -77,6 +77,9 @@ pub struct InsideExchange<T> {
     is_switched: bool,
     /// Until when the client may leave its direction open, once the other has ended.
     linger_ms: Option<u64>,
+    /// How long no byte may move after a change of the protocol, and when one has moved last.
+    silence_ms: Option<u64>,
+    moved_ms: u64,
     /// A client that waits to be asked for the body is to be asked.
     owes_continue: bool,
     failure: Option<InsideFailure>,
@@ -132,6 +135,8 @@ impl<T> InsideExchange<T> {
             is_told: false,
             is_switched: false,
             linger_ms: None,
+            silence_ms: limits.silence.map(ms),
+            moved_ms: 0,
             owes_continue: has_body,
             failure: None,
             head_ms: limits.head.map(ms),
@@ -201,6 +206,7 @@ impl<T> InsideExchange<T> {
                 let us = clock::monotonic_ns().saturating_sub(self.begun_ns) / 1000;
                 self.head_us = Some(us);
                 self.is_switched = head.status == 101;
+                self.moved_ms = clock::coarse_ms();
                 return Ok(head);
             }
             (None, Some(HandlerEnd::Panicked)) => InsideFailure::Panicked,
@@ -271,6 +277,10 @@ impl<T> InsideExchange<T> {
     /// The next bytes of the request's body.
     pub fn give(&mut self, bytes: &[u8]) {
         if self.is_switched {
+            // some engines ask in each turn, and may have nothing to give
+            if !bytes.is_empty() {
+                self.moved_ms = clock::coarse_ms();
+            }
             return self.pipe.give(bytes);
         }
         match self.left_bytes.checked_sub(bytes.len() as u64) {
@@ -325,7 +335,10 @@ impl<T> InsideExchange<T> {
             return RelayRead::End;
         }
         match self.pipe.read_answer(out, most) {
-            PipeRead::Bytes(count) => RelayRead::Bytes(count),
+            PipeRead::Bytes(count) => {
+                self.moved_ms = clock::coarse_ms();
+                RelayRead::Bytes(count)
+            }
             PipeRead::Nothing => RelayRead::Nothing,
             PipeRead::End => {
                 if let Some(HandlerEnd::Whole(trailers)) = self.pipe.answer().1 {
@@ -360,14 +373,15 @@ impl<T> InsideExchange<T> {
         }
     }
 
-    /// Until when: for a client that owes more of its body, for the head of the answer, and for the client's end after
-    /// that of a handler that has changed the protocol.
+    /// Until when: for a client that owes more of its body, for the head of the answer, and after a change of the protocol
+    /// for the next byte in either direction, and for the client's end after that of the handler.
     pub fn deadline_ms(&self) -> u64 {
         if matches!(self.bell.get(), Some(None)) {
             return 0;
         }
         if self.is_switched {
-            return self.linger_ms.unwrap_or(u64::MAX);
+            let silent_ms = self.silence_ms.map(|time| self.moved_ms.saturating_add(time));
+            return self.linger_ms.or(silent_ms).unwrap_or(u64::MAX);
         }
         let (is_uploading, since_ms) = self.pipe.upload();
         let time = match is_uploading {
@@ -381,6 +395,11 @@ impl<T> InsideExchange<T> {
     pub fn expire(&mut self) {
         self.fail(InsideFailure::Late);
     }
+
+    /// The same of a tunnel; the handler that goes on is told why its waits end.
+    pub fn expire_tunnel(&mut self) {
+        self.leave(LeftBy::Silence);
+    }
 }
 
 impl<T> Drop for InsideExchange<T> {
@@ -391,8 +410,9 @@ impl<T> Drop for InsideExchange<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{HandlerCode, HandlerPlaces, HandlerResult, InsideRequest};
+    use super::super::{HandlerCode, HandlerPlaces, HandlerResult, InsideRequest, UpgradeParts};
     use super::*;
+    use std::io::{Read, Write};
 
     fn places(most_threads: usize, most_waiting: usize) -> Arc<HandlerPlaces> {
         Arc::new(HandlerPlaces::new(1, most_threads, most_waiting))
@@ -406,8 +426,13 @@ mod tests {
         let code = HandlerCode::Waits(Arc::new(code));
         let code = InsideCode { name: "test".into(), code, places: Arc::clone(places) };
         let head = Some(Duration::from_secs(10));
-        let limits =
-            HandlerLimits { head, most_bytes: 1 << 20, abort_on_close: false, upgrades: false };
+        let limits = HandlerLimits {
+            head,
+            most_bytes: 1 << 20,
+            abort_on_close: false,
+            upgrades: true,
+            silence: Some(Duration::from_secs(30)),
+        };
         let parts = RequestParts {
             method: "POST".into(),
             path: (*b"/").into(),
@@ -422,13 +447,13 @@ mod tests {
             class: "".into(),
             user: None,
             id: "1".into(),
-            upgrade: None,
+            upgrade: Some(UpgradeParts { protocols: "chat".into(), accept: None }),
         };
         InsideExchange::new(&code, limits, parts, has_body, 0, ())
     }
 
     #[track_caller]
-    fn waited_for(holds: impl Fn() -> bool) {
+    fn waited_for(mut holds: impl FnMut() -> bool) {
         let until = std::time::Instant::now() + Duration::from_secs(60);
         while !holds() {
             assert!(std::time::Instant::now() < until);
@@ -453,6 +478,38 @@ mod tests {
         assert_eq!(exchange.deadline_ms(), 11_000);
         exchange.is_told = true;
         assert_eq!(exchange.deadline_ms(), u64::MAX);
+    }
+
+    #[test]
+    fn each_byte_prolongs_a_tunnel_until_the_handler_has_ended() {
+        let places = places(1, 1);
+        let echo = |request: &mut InsideRequest, response: &mut InsideResponse| {
+            let mut byte = [0];
+            let mut stream = response.switch(request, "chat")?;
+            stream.read_exact(&mut byte)?;
+            stream.write_all(&byte)?;
+            stream.flush()?;
+            Ok(stream.read_exact(&mut byte)?)
+        };
+        let mut exchange = exchange(&places, echo, false);
+        exchange.begin(1000);
+        waited_for(|| exchange.pipe.has_answer());
+        assert_eq!(exchange.answer().unwrap().status, 101);
+        // a long time ago
+        exchange.moved_ms = 5;
+        assert_eq!(exchange.deadline_ms(), 30_005);
+        let now_ms = clock::coarse_ms();
+        exchange.give(b"a");
+        assert!(exchange.deadline_ms() >= now_ms + 30_000);
+        exchange.moved_ms = 5;
+        let mut out = Vec::new();
+        waited_for(|| matches!(exchange.read(&mut out, 9), RelayRead::Bytes(1)));
+        assert!(exchange.deadline_ms() >= now_ms + 30_000);
+        assert_eq!(exchange.awaits(), Await::Flow);
+        exchange.give(b"b");
+        waited_for(|| matches!(exchange.read(&mut out, 9), RelayRead::End));
+        assert_eq!(exchange.awaits(), Await::Ending);
+        assert!(exchange.deadline_ms() < now_ms + 30_000 + LINGER_MS);
     }
 
     fn anywhere_sleep() -> std::io::Result<()> {

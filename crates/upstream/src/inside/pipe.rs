@@ -49,6 +49,8 @@ pub(super) enum LeftBy {
     Client,
     /// The time for an answer is over.
     Time,
+    /// No byte has moved for as long as that may be after a change of the protocol.
+    Silence,
 }
 
 /// What the connection's end finds.
@@ -501,6 +503,10 @@ impl LeftBy {
             LeftBy::Time => io::Error::new(
                 io::ErrorKind::TimedOut,
                 "the time for the answer is over, and the client has got another",
+            ),
+            LeftBy::Silence => io::Error::new(
+                io::ErrorKind::TimedOut,
+                "neither side has sent anything for as long as that may be",
             ),
         }
     }

@@ -2,10 +2,9 @@
 
 use super::run::HandlerRun;
 use super::taken::HandlerPlace;
-use super::threads::HandlerThreads;
+use super::threads::{HandlerThreads, ThreadShortage};
 use forebay_fiber::Fiber;
 use forebay_fiber::anywhere::ThreadInterrupt;
-use forebay_sys::threads::ThreadRoom;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,7 +47,7 @@ impl RunningHandler {
 
 impl HandlerPlaces {
     /// At most so many fibers and detached handlers, over all loops; at most so many threads, and no more than the
-    /// process has [room](HandlerPlaces::thread_bound) for, and so many requests that wait for one.
+    /// process has [room](HandlerPlaces::thread_shortage) for, and so many requests that wait for one.
     pub fn new(most_fibers: usize, most_threads: usize, most_waiting: usize) -> HandlerPlaces {
         let threads = HandlerThreads::new(most_threads, most_waiting);
         HandlerPlaces { threads, fibers: Arc::default(), most_fibers }
@@ -85,9 +84,9 @@ impl HandlerPlaces {
         have_ended && self.fibers() == 0
     }
 
-    /// What has made fewer of the threads that were asked for, if anything has.
-    pub fn thread_bound(&self) -> Option<ThreadRoom> {
-        self.threads.bound()
+    /// Whether there are fewer threads than were asked for.
+    pub fn thread_shortage(&self) -> Option<ThreadShortage> {
+        self.threads.shortage()
     }
 
     /// Threads alive.

@@ -5,7 +5,7 @@
 
 use super::run::HandlerRun;
 use forebay_fiber::anywhere::ThreadInterrupt;
-use forebay_sys::threads::{self, ThreadRoom};
+use forebay_sys::threads::{self, ThreadBound, ThreadRoom};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -46,8 +46,18 @@ pub(super) struct HandlerThreads {
     ended: Condvar,
     most: usize,
     most_waiting: usize,
-    /// What has made fewer of those that were asked for.
-    bound: Option<ThreadRoom>,
+    shortage: Option<ThreadShortage>,
+}
+
+/// Fewer threads than were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadShortage {
+    /// So many were.
+    pub asked: usize,
+    /// How many there may be, at least one.
+    pub most: usize,
+    /// What leaves no room for more.
+    pub bound: ThreadBound,
 }
 
 impl ThreadsState {
@@ -101,13 +111,17 @@ impl HandlerThreads {
             ended: Condvar::new(),
             most: most.min(room.most).max(1),
             most_waiting,
-            bound: (most > room.most).then_some(room),
+            shortage: (most > room.most).then_some(ThreadShortage {
+                asked: most,
+                most: room.most.max(1),
+                bound: room.bound,
+            }),
         })
     }
 
-    /// What has made fewer of the threads that were asked for, if anything has.
-    pub(super) fn bound(&self) -> Option<ThreadRoom> {
-        self.bound
+    /// Whether there are fewer threads than were asked for.
+    pub(super) fn shortage(&self) -> Option<ThreadShortage> {
+        self.shortage
     }
 
     fn lock(&self) -> MutexGuard<'_, ThreadsState> {

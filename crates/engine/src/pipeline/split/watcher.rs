@@ -4,6 +4,7 @@ use super::Shared;
 use crate::connection::accept::{AcceptOutcome, BATCH, DRAIN_BATCHES, PAUSE_MS};
 use crate::connection::worker::Worker;
 use crate::control::LoopOrder;
+use crate::loops::sockets::SocketReport;
 use crate::loops::watched_listeners::{BELL, FIRST_LISTENER, SOCKETS};
 use crate::order::ranks::RequestKey;
 use forebay_conn::{Closing, Handler};
@@ -86,7 +87,7 @@ impl<H: Handler> ReadinessWatcher<H> {
                     }
                     token if token >= SOCKETS => {
                         let owner = shared.sockets().ready(token);
-                        self.locked.extend(owner);
+                        self.locked.extend(owner.and_then(SocketReport::request));
                     }
                     _ => self.ready(ready),
                 }

@@ -7,7 +7,7 @@ use crate::connection::turn::Fate;
 use crate::connection::worker::Worker;
 use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::loops::deadlines::ConnectionTimer;
-use crate::loops::sockets::{Sockets, Watched};
+use crate::loops::sockets::{SocketReport, Sockets, Watched};
 use crate::loops::timer_wheel::Wheel;
 use crate::loops::watched_listeners::{BELL, FIRST_LISTENER, SOCKETS, token};
 use crate::order::ranks::{Ranks, RequestKey};
@@ -184,7 +184,8 @@ impl<H: Handler> AwayWatcher<H> {
 
     /// Handles a report about a socket that a request waits for.
     fn socket_ready(&mut self, token: u64) {
-        if let Some(RequestKey { connection, request }) = self.sockets.ready(token)
+        let report = self.sockets.ready(token);
+        if let Some(RequestKey { connection, request }) = report.and_then(SocketReport::request)
             && let Some(key) = self.key(connection)
         {
             self.go_on(key, Some(RequestEvent::Socket(request)));
