@@ -71,8 +71,9 @@ impl NormalPath {
     }
 
     /// The normal form, if it was made and there is one.
-    pub fn made(&self) -> Option<Box<[u8]>> {
-        self.made.get().filter(Result::is_ok).map(|_| self.bytes.borrow().as_slice().into())
+    pub fn made(&self) -> Option<Ref<'_, [u8]>> {
+        self.made.get()?.ok()?;
+        Some(Ref::map(self.bytes.borrow(), Vec::as_slice))
     }
 
     /// Another path is next.

@@ -61,9 +61,9 @@ pub struct ConnectionPlace {
     /// Which client it is counted for: none if it is a proxy's, or clients are not counted.
     client: Option<ClientKey>,
     /// As what it is among the slow.
-    slow: Option<SlowReader>,
+    slow: Option<Box<SlowReader>>,
     /// As what it is among those that give way, and whose list that is.
-    standing: Option<(ClientKey, Arc<Standing>)>,
+    standing: Option<Box<(ClientKey, Arc<Standing>)>>,
     /// It was given to another connection already: this one is cut.
     is_lost: bool,
 }
@@ -325,7 +325,7 @@ impl ConnectionPlace {
         client: ClientKey,
         socket: impl FnOnce() -> SocketNumber,
     ) {
-        match &self.standing {
+        match self.standing.as_deref() {
             Some((_, standing)) => standing.note(rank, is_idle),
             None if !self.stands(rank) || self.is_lost => {}
             None => self.begin_to_yield(Standing::new(rank, is_idle), rank, client, socket()),
@@ -347,15 +347,16 @@ impl ConnectionPlace {
             standing: Arc::clone(&standing),
             socket,
             is_counted: self.client.is_some(),
-            slow: self.slow,
+            slow: self.slow.as_deref().copied(),
         };
         admission.shard(client).entry(client).or_default().yielding.push(yielding);
-        self.standing = Some((client, standing));
+        self.standing = Some(Box::new((client, standing)));
     }
 
     /// It gives way no longer: it ends, or its socket does.
     pub(crate) fn leave_yielding(&mut self) {
-        let Some((client, standing)) = self.standing.take() else { return };
+        let Some(standing) = self.standing.take() else { return };
+        let (client, standing) = *standing;
         let mut clients = self.admission.shard(client);
         let places = clients.get_mut(&client);
         let at = places.as_ref().and_then(|places| places.position(&standing));
@@ -377,9 +378,9 @@ impl ConnectionPlace {
         if self.is_lost {
             return;
         }
-        let Some((client, standing)) = &self.standing else {
+        let Some((client, standing)) = self.standing.as_deref() else {
             self.admission.slow_readers.add(reader);
-            self.slow = Some(reader);
+            self.slow = Some(Box::new(reader));
             return;
         };
         // both lists at once: it is cut by one of them
@@ -392,7 +393,7 @@ impl ConnectionPlace {
         let Some(one) = one else { return };
         one.slow = Some(reader);
         self.admission.slow_readers.add(reader);
-        self.slow = Some(reader);
+        self.slow = Some(Box::new(reader));
     }
 
     /// Its client is not slow, or not any more.
@@ -405,8 +406,8 @@ impl ConnectionPlace {
 
     #[cold]
     fn leave_slow(&mut self) {
-        let Some(reader) = self.slow.take() else { return };
-        let Some((client, standing)) = &self.standing else {
+        let Some(reader) = self.slow.take().map(|reader| *reader) else { return };
+        let Some((client, standing)) = self.standing.as_deref() else {
             self.is_lost |= !self.admission.slow_readers.remove(reader);
             return;
         };
