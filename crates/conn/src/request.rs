@@ -147,6 +147,27 @@ pub struct Grant<T> {
     pub ticket: T,
 }
 
+/// What is kept of the normal form of a path.
+#[derive(Debug)]
+enum KeptPath {
+    /// It was not made.
+    Unmade,
+    /// That is the path as it was sent, as it mostly is.
+    AsSent,
+    /// That is another.
+    Other(Box<[u8]>),
+}
+
+impl KeptPath {
+    fn of(normal: &NormalPath, sent: &[u8]) -> KeptPath {
+        match normal.made() {
+            None => KeptPath::Unmade,
+            Some(normal) if *normal == *sent => KeptPath::AsSent,
+            Some(normal) => KeptPath::Other((*normal).into()),
+        }
+    }
+}
+
 /// An admitted request that is kept: its head, what it owns, and what it waits for.
 #[derive(Debug)]
 pub struct KeptRequest<T, S> {
@@ -154,8 +175,8 @@ pub struct KeptRequest<T, S> {
     pub id: RequestId,
     /// Its head; it is not parsed again.
     pub head: OwnedHead,
-    /// The normal form of its path, if that was made.
-    normal: Option<Box<[u8]>>,
+    /// The normal form of its path.
+    normal: KeptPath,
     /// What it owns.
     pub grant: Grant<T>,
     /// When it came.
@@ -181,7 +202,7 @@ impl<T, S> KeptRequest<T, S> {
         stage: S,
     ) -> KeptRequest<T, S> {
         let head = OwnedHead::new(request.head, received);
-        let normal = request.path.made();
+        let normal = KeptPath::of(request.path, request.head.path);
         KeptRequest {
             id,
             head,
@@ -202,15 +223,16 @@ impl<T, S> KeptRequest<T, S> {
         path: &NormalPath,
         act: impl FnOnce(&Request<'_>, &mut Grant<T>, &mut S) -> R,
     ) -> R {
-        match &self.normal {
-            Some(normal) => path.remember(normal),
-            None => path.forget(),
-        }
         let head = self.head.view();
+        match &self.normal {
+            KeptPath::AsSent => path.remember(head.path),
+            KeptPath::Other(normal) => path.remember(normal),
+            KeptPath::Unmade => path.forget(),
+        }
         let request = Request::new(&head, peer, path).with(self.passed.as_deref());
         let result = act(&request, &mut self.grant, &mut self.stage);
-        if self.normal.is_none() {
-            self.normal = path.made();
+        if let KeptPath::Unmade = self.normal {
+            self.normal = KeptPath::of(path, head.path);
         }
         result
     }

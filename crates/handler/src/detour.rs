@@ -12,10 +12,10 @@ use forebay_upstream::hand_over::exchange::HandOverExchange;
 use forebay_upstream::inside::InsideExchange;
 use std::os::fd::BorrowedFd;
 
-/// What a request waits for.
+/// What a request waits for: a pointer, since many may wait.
 pub enum Detour {
     /// An application, which answers it.
-    Application(PassingExchange),
+    Application(Box<PassingExchange>),
     /// A receiver, which answers it on the client's socket.
     HandOver(Box<HandsOver>),
     /// A handler of the program, which answers it.
@@ -23,7 +23,7 @@ pub enum Detour {
     /// Its turn to be asked of an application; then there is an exchange in the place of this.
     Turn(Box<WaitsForTurn>),
     /// A place; then the request is processed again.
-    Place(WaitsForPlace),
+    Place(Box<WaitsForPlace>),
 }
 
 /// One that is handed over, and what it keeps of what there is little of.
@@ -63,7 +63,6 @@ impl AsksHandler {
 pub struct WaitsForPlace {
     /// The wait itself.
     pub wait: PlaceWait,
-    socket_id: SocketId,
     /// It has waited for as long as it may.
     is_late: bool,
 }
@@ -71,7 +70,15 @@ pub struct WaitsForPlace {
 impl WaitsForPlace {
     /// From now on.
     pub fn new(wait: PlaceWait) -> WaitsForPlace {
-        WaitsForPlace { wait, socket_id: SocketId::new(), is_late: false }
+        WaitsForPlace { wait, is_late: false }
+    }
+}
+
+impl Detour {
+    /// Whether it waits for a turn or a place of which no thread that waits in `poll` could be told.
+    pub fn is_deaf(&self) -> bool {
+        let is_inside = matches!(self, Detour::Inside(_));
+        !is_inside && self.wake_slot().is_some() && self.socket().is_none()
     }
 }
 
@@ -81,10 +88,8 @@ impl Relay for Detour {
             Detour::Application(passing) => passing.socket(),
             Detour::HandOver(over) => over.exchange.socket(),
             Detour::Inside(inside) => inside.exchange.socket(),
-            Detour::Turn(waits) => Some(waits.turn.socket()),
-            Detour::Place(waits) => {
-                Some((waits.socket_id, waits.wait.bell(), Wants { read: true, write: false }))
-            }
+            Detour::Turn(waits) => waits.turn.socket(),
+            Detour::Place(waits) => waits.wait.socket(),
         }
     }
 
@@ -97,10 +102,11 @@ impl Relay for Detour {
 
     fn wake_slot(&self) -> Option<&WakeSlot> {
         match self {
+            Detour::Application(passing) => passing.wake_slot(),
+            Detour::HandOver(over) => over.exchange.wake_slot(),
             Detour::Inside(inside) => Some(inside.exchange.wake_slot()),
-            Detour::Application(_) | Detour::HandOver(_) | Detour::Turn(_) | Detour::Place(_) => {
-                None
-            }
+            Detour::Turn(waits) => waits.turn.wake_slot(),
+            Detour::Place(waits) => Some(waits.wait.wake_slot()),
         }
     }
 

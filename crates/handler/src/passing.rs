@@ -5,7 +5,7 @@
 use crate::applications::{Applications, ExchangeTag};
 use crate::upstream_threads::HeldThread;
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
-use forebay_conn::{Await, Relay, SocketId, Wants};
+use forebay_conn::{Await, Relay, SocketId, WakeSlot, Wants};
 use forebay_engine::admission::ConnectionPlace;
 use forebay_http::coding::Coding;
 use forebay_site::{Content, Recoder};
@@ -20,7 +20,8 @@ const RECEIVE_BYTES: usize = 16 * 1024;
 pub struct PassingExchange {
     /// The exchange itself.
     pub exchange: Box<Exchange<ExchangeTag>>,
-    buffer: Buffer,
+    /// `None` as long as nothing is received ahead.
+    buffer: Option<Box<Buffer>>,
     coder: Option<Box<Coder>>,
     /// It may keep a descriptor.
     place: Option<ConnectionPlace>,
@@ -51,7 +52,7 @@ struct Buffer {
     bytes: Vec<u8>,
     /// Of it, what is not used yet.
     at: usize,
-    /// So much may be in it; with 0 nothing is.
+    /// So much may be in it.
     most: usize,
     /// Nothing more comes, which is told when all of it is used.
     end: Option<RelayRead>,
@@ -76,7 +77,7 @@ impl PassingExchange {
     ) -> PassingExchange {
         PassingExchange {
             exchange,
-            buffer: Buffer::default(),
+            buffer: None,
             coder: None,
             place,
             thread: None,
@@ -96,13 +97,32 @@ impl PassingExchange {
         applications: &Arc<Applications>,
     ) -> Option<WaitsForTurn> {
         let turn = self.is_of_request.then(|| self.exchange.set_aside()).flatten()?;
-        Some(WaitsForTurn {
+        Some(self.waiting(turn, content, applications))
+    }
+
+    /// It has not begun: what is kept of it if it will have to wait, and can be made anew.
+    pub fn set_aside_early(
+        &mut self,
+        content: &Arc<Content>,
+        applications: &Arc<Applications>,
+    ) -> Option<WaitsForTurn> {
+        let turn = self.is_of_request.then(|| self.exchange.set_aside_early()).flatten()?;
+        Some(self.waiting(turn, content, applications))
+    }
+
+    fn waiting(
+        &mut self,
+        turn: WaitingTurn<ExchangeTag>,
+        content: &Arc<Content>,
+        applications: &Arc<Applications>,
+    ) -> WaitsForTurn {
+        WaitsForTurn {
             turn,
             content: Arc::clone(content),
             applications: Arc::clone(applications),
             place: self.place.take(),
             thread: self.thread.take(),
-        })
+        }
     }
 
     /// With what lets it keep its thread.
@@ -118,7 +138,10 @@ impl PassingExchange {
     /// The answer is there: so much of it may be received before the client takes it, and it goes on in this
     /// coding.
     pub fn begin(&mut self, buffer_bytes: u64, coding: Option<Coding>) {
-        self.buffer.most = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
+        if buffer_bytes > 0 {
+            let most = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
+            self.buffer.get_or_insert_default().most = most;
+        }
         self.coder = coding.map(|coding| {
             let recoder = Recoder::new(coding).ok();
             let (made, at) = (Vec::new(), 0);
@@ -128,7 +151,8 @@ impl PassingExchange {
 
     /// Receives what there is room for.
     fn fill(&mut self, now_ms: u64) {
-        let Buffer { bytes, at, most, end } = &mut self.buffer;
+        let Some(buffer) = &mut self.buffer else { return };
+        let Buffer { bytes, at, most, end } = &mut **buffer;
         while end.is_none() && bytes.len() - *at < *most {
             if *at > 0 {
                 bytes.drain(..std::mem::take(at));
@@ -148,7 +172,10 @@ impl PassingExchange {
 
     /// The next bytes as the application has sent them.
     fn pull(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead {
-        let Buffer { bytes, at, end, .. } = &mut self.buffer;
+        let Some(buffer) = &mut self.buffer else {
+            return self.exchange.read(out, most, now_ms);
+        };
+        let Buffer { bytes, at, end, .. } = &mut **buffer;
         let count = (bytes.len() - *at).min(most);
         if count > 0 {
             out.extend_from_slice(&bytes[*at..*at + count]);
@@ -180,6 +207,10 @@ impl WaitsForTurn {
 impl Relay for PassingExchange {
     fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         self.exchange.socket()
+    }
+
+    fn wake_slot(&self) -> Option<&WakeSlot> {
+        self.exchange.wake_slot()
     }
 
     fn other_socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
@@ -240,7 +271,9 @@ impl Relay for PassingExchange {
     /// What was received is in memory, buffered or not.
     fn run_ahead(&mut self, now_ms: u64) {
         // one more, or the end behind it would not be seen
-        self.buffer.most = self.buffer.most.max(self.exchange.received_bytes() + 1);
+        let least = self.exchange.received_bytes() + 1;
+        let buffer = self.buffer.get_or_insert_default();
+        buffer.most = buffer.most.max(least);
         self.fill(now_ms);
     }
 

@@ -7,10 +7,8 @@ use crate::head::{FieldLines, FieldSpan, Head, Method, OwnedSpan, Tunnel, Versio
 /// A head with its bytes, and the places of its parts in them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedHead {
-    /// The head as it was received, then the parts of the head that are not among those bytes.
-    bytes: Box<[u8]>,
-    /// The method and the names of fields.
-    names: Box<str>,
+    /// The head as it was received, then whatever else the head names; behind that the method and the names of fields.
+    data: Box<[u8]>,
     fields: Box<[FieldSpan]>,
     places: RequestLineSpans,
     flags: Flags,
@@ -21,11 +19,14 @@ pub struct OwnedHead {
 /// The places of the parts of the request line, and of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RequestLineSpans {
-    method: OwnedSpan,
     target: OwnedSpan,
     path: OwnedSpan,
     query: Option<OwnedSpan>,
     authority: OwnedSpan,
+    /// Where the names begin, the method first.
+    names: u32,
+    /// How long the method is.
+    method: u32,
 }
 
 /// The values that were derived from the fields.
@@ -45,22 +46,39 @@ impl OwnedHead {
     /// Keeps `head`, which was parsed from the front of `received`.
     pub fn new(head: &Head<'_>, received: &[u8]) -> OwnedHead {
         let received = &received[..head.len.min(received.len())];
-        // the buffers have exactly the size that is needed
-        let lengths = head.fields().map(|(name, _)| name.len());
-        let (count, names_len) = lengths.fold((0, 0), |(count, all), len| (count + 1, all + len));
-        let names = String::with_capacity(head.method_text.len() + names_len);
-        let mut fields = Vec::with_capacity(count);
-        let mut keep = Keep { bytes: received.to_vec(), names, received };
-        let method = keep.name(head.method_text);
+        // exactly as much as they need
+        let lengths = head.fields().map(|(name, value)| (name.len(), value.len()));
+        let (count, names_len, values_len) = lengths
+            .fold((0, 0, 0), |(count, names, values), (name, value)| {
+                (count + 1, names + name, values + value)
+            });
+        let line_len = head.target.len() + head.authority.len();
+        let others_len = if received.is_empty() { line_len + values_len } else { 0 };
+        let names_len = head.method_text.len() + names_len;
+        let mut data = Vec::with_capacity(received.len() + others_len + names_len);
+        data.extend_from_slice(received);
+        let mut keep = Keep { data, received };
         let target = keep.part(head.target);
-        let path = keep.part(head.path);
-        let query = head.query.map(|query| keep.part(query));
-        let authority = keep.part(head.authority);
-        let field = |(name, value)| FieldSpan { name: keep.name(name), value: keep.part(value) };
-        fields.extend(head.fields().map(field));
+        let path = keep.part_of(head.path, head.target, target);
+        let query = head.query.map(|query| keep.part_of(query, head.target, target));
+        let authority = keep.part_of(head.authority, head.target, target);
+        let mut fields = Vec::with_capacity(count);
+        fields.extend(head.fields().map(|(_, value)| {
+            let value = keep.part(value);
+            FieldSpan { name: OwnedSpan::default(), value }
+        }));
+        let mut data = keep.data;
+        let names = data.len();
+        data.extend_from_slice(head.method_text.as_bytes());
+        for (field, (name, _)) in fields.iter_mut().zip(head.fields()) {
+            let start = (data.len() - names) as u32;
+            data.extend_from_slice(name.as_bytes());
+            field.name = OwnedSpan { start, end: (data.len() - names) as u32 };
+        }
+        let (names, method) = (names as u32, head.method_text.len() as u32);
         OwnedHead {
             fields: fields.into(),
-            places: RequestLineSpans { method, target, path, query, authority },
+            places: RequestLineSpans { target, path, query, authority, names, method },
             flags: Flags {
                 method: head.method,
                 is_https: head.is_https,
@@ -72,18 +90,20 @@ impl OwnedHead {
                 present: head.present,
             },
             len: head.len,
-            bytes: keep.bytes.into(),
-            names: keep.names.into(),
+            data: data.into(),
         }
     }
 
     /// The head as it was parsed.
     pub fn view(&self) -> Head<'_> {
-        let OwnedHead { bytes, names, fields, places, flags, len } = self;
+        let OwnedHead { data, fields, places, flags, len } = self;
+        let (bytes, names) = data.split_at(places.names as usize);
+        // they were text before, each and so all of them
+        let names = std::str::from_utf8(names).unwrap_or_default();
         let part = |span: OwnedSpan| &bytes[span.range()];
         Head {
             method: flags.method,
-            method_text: &names[places.method.range()],
+            method_text: names.get(..places.method as usize).unwrap_or_default(),
             target: part(places.target),
             path: part(places.path),
             query: places.query.map(part),
@@ -112,37 +132,43 @@ impl OwnedHead {
 
     /// The head as it was received; empty if it did not arrive as text.
     pub fn received(&self) -> &[u8] {
-        &self.bytes[..self.len.min(self.bytes.len())]
+        &self.data[..self.len.min(self.data.len())]
     }
 }
 
-/// The buffers of a head that is being kept.
+/// The buffer of a head that is being kept.
 struct Keep<'h> {
-    bytes: Vec<u8>,
-    names: String,
+    data: Vec<u8>,
     received: &'h [u8],
 }
 
 impl Keep<'_> {
-    fn name(&mut self, name: &str) -> OwnedSpan {
-        let start = self.names.len() as u32;
-        self.names.push_str(name);
-        OwnedSpan { start, end: self.names.len() as u32 }
+    /// A part of the received bytes is found by its address; anything else is added.
+    fn part(&mut self, part: &[u8]) -> OwnedSpan {
+        let start = offset(part, self.received).unwrap_or_else(|| {
+            self.data.extend_from_slice(part);
+            self.data.len() - part.len()
+        });
+        span(start, part.len())
     }
 
-    /// Keeps a part: one of the received bytes is found by its address, anything else is added.
-    fn part(&mut self, part: &[u8]) -> OwnedSpan {
-        let offset = (part.as_ptr() as usize).wrapping_sub(self.received.as_ptr() as usize);
-        let is_inside = offset <= self.received.len() && part.len() <= self.received.len() - offset;
-        let start = match is_inside {
-            true => offset,
-            false => {
-                self.bytes.extend_from_slice(part);
-                self.bytes.len() - part.len()
-            }
-        };
-        OwnedSpan { start: start as u32, end: (start + part.len()) as u32 }
+    /// The same of what may stand within another part, which is kept there.
+    fn part_of(&mut self, part: &[u8], whole: &[u8], kept: OwnedSpan) -> OwnedSpan {
+        match offset(part, whole) {
+            Some(offset) => span(kept.start as usize + offset, part.len()),
+            None => self.part(part),
+        }
     }
+}
+
+/// Where in these bytes a part stands that was cut from them.
+fn offset(part: &[u8], whole: &[u8]) -> Option<usize> {
+    let offset = (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);
+    (offset <= whole.len() && part.len() <= whole.len() - offset).then_some(offset)
+}
+
+fn span(start: usize, len: usize) -> OwnedSpan {
+    OwnedSpan { start: start as u32, end: (start + len) as u32 }
 }
 
 #[cfg(test)]

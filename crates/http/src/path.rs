@@ -70,9 +70,10 @@ impl NormalPath {
         Ref::filter_map(self.readings.borrow(), Option::as_ref).ok()
     }
 
-    /// The normal form, if it was made and the path has one.
-    pub fn made(&self) -> Option<Box<[u8]>> {
-        self.made.get().filter(Result::is_ok).map(|_| self.bytes.borrow().as_slice().into())
+    /// The normal form, if it was made and there is one.
+    pub fn made(&self) -> Option<Ref<'_, [u8]>> {
+        self.made.get()?.ok()?;
+        Some(Ref::map(self.bytes.borrow(), Vec::as_slice))
     }
 
     /// Prepares for another path.

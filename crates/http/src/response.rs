@@ -95,7 +95,11 @@ pub struct Response<'h> {
     pub keep_alive: bool,
     /// Whether `Connection` names fields, which are for that connection only (RFC 9110 §7.6.1).
     pub names_fields: bool,
-    /// The bytes of the head, the empty line included.
+    /// Whether it is a stream of events, by its `Content-Type`.
+    pub is_event_stream: bool,
+    /// Whether it says how a client may show who it is (`WWW-Authenticate`).
+    pub has_challenge: bool,
+    /// Bytes of the head, the empty line included.
     pub len: usize,
     lines: FieldLines<'h>,
 }
@@ -104,7 +108,12 @@ pub struct Response<'h> {
 #[derive(Clone, Copy, Debug)]
 enum FieldLines<'h> {
     Received(&'h [httparse::Header<'h>]),
-    Kept { bytes: &'h [u8], fields: &'h [FieldSpan] },
+    /// `text` is all of it, if it is text, as almost every head: then no name is looked at again.
+    Kept {
+        bytes: &'h [u8],
+        text: Option<&'h str>,
+        fields: &'h [FieldSpan],
+    },
 }
 
 impl<'h> FieldLines<'h> {
@@ -118,7 +127,12 @@ impl<'h> FieldLines<'h> {
     fn get(self, at: usize) -> Option<(&'h str, &'h [u8])> {
         match self {
             FieldLines::Received(lines) => lines.get(at).map(|line| (line.name, line.value)),
-            FieldLines::Kept { bytes, fields } => fields.get(at).map(|field| field.within(bytes)),
+            FieldLines::Kept { bytes, text: None, fields } => {
+                fields.get(at).map(|field| field.within(bytes))
+            }
+            FieldLines::Kept { bytes, text: Some(text), fields } => {
+                fields.get(at).map(|field| field.of(text, bytes))
+            }
         }
     }
 }
@@ -132,6 +146,8 @@ pub struct KeptResponse {
     content_length: Option<u64>,
     keep_alive: bool,
     names_fields: bool,
+    is_event_stream: bool,
+    has_challenge: bool,
     len: usize,
     fields: Vec<FieldSpan>,
 }
@@ -147,10 +163,22 @@ impl KeptResponse {
             content_length: self.content_length,
             keep_alive: self.keep_alive,
             names_fields: self.names_fields,
+            is_event_stream: self.is_event_stream,
+            has_challenge: self.has_challenge,
             len: self.len,
-            lines: FieldLines::Kept { bytes, fields: &self.fields },
+            lines: FieldLines::Kept {
+                bytes,
+                text: std::str::from_utf8(bytes).ok(),
+                fields: &self.fields,
+            },
         }
     }
+}
+
+/// Whether a media type is that of streams of events.
+fn is_event_stream(value: &[u8]) -> bool {
+    let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default();
+    media_type.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
 }
 
 impl<'h> Response<'h> {
@@ -222,6 +250,8 @@ impl<'h> Response<'h> {
             content_length: None,
             keep_alive: false,
             names_fields: false,
+            is_event_stream: false,
+            has_challenge: false,
             len,
             lines: FieldLines::Received(fields),
         };
@@ -259,6 +289,8 @@ impl<'h> Response<'h> {
             content_length: self.content_length,
             keep_alive: self.keep_alive,
             names_fields: self.names_fields,
+            is_event_stream: self.is_event_stream,
+            has_challenge: self.has_challenge,
             len: self.len,
             fields,
         }
@@ -283,6 +315,8 @@ impl<'h> Response<'h> {
             match line.name.len() {
                 7 if is("upgrade") => upgrade = true,
                 10 if is("connection") => connection.read(line.value),
+                12 if is("content-type") => self.is_event_stream |= is_event_stream(line.value),
+                16 if is("www-authenticate") => self.has_challenge = true,
                 14 if is("content-length") => {
                     let length = number(line.value).map_err(ResponseError::Malformed)?;
                     if self.content_length.is_some_and(|other| other != length) {

@@ -66,6 +66,10 @@ impl<T> ById<T> {
                 place
             }
             None => {
+                // by half: clients have many connections with many streams each
+                if self.slots.len() == self.slots.capacity() {
+                    self.slots.reserve_exact(self.slots.len() / 2 + 4);
+                }
                 self.slots.push(slot);
                 (self.slots.len() - 1) as u16
             }

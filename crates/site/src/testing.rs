@@ -282,7 +282,7 @@ impl Client {
                     self.jobs += 1;
                     done = Some(run(job));
                 }
-                ProcessOutcome::Relay(none) => match *none {},
+                ProcessOutcome::Relay(none) => match none {},
                 ProcessOutcome::HandOver => panic!("nothing is handed over"),
             }
         }

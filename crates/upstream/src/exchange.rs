@@ -57,7 +57,7 @@ use crate::upstreams::connection::UpstreamConnection;
 use crate::upstreams::offered::PassedRequest;
 use crate::upstreams::sign_in::{Binding, SignIn};
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
-use forebay_conn::{Await, Relay, SocketId, Wants};
+use forebay_conn::{Await, Relay, SocketId, WakeSlot, Wants};
 use forebay_http::framing::Framing;
 use forebay_http::head::Method;
 use forebay_http::trace_context::TraceContext;
@@ -328,8 +328,7 @@ impl<T> Exchange<T> {
             return self.or_fail(begun);
         }
         let wanted = self.binding.member();
-        let asking =
-            Asking { owner: self.asked.owner, key: self.asked.key, wanted, ..Asking::default() };
+        let asking = Asking::new(self.asked.owner, self.asked.key).wanting(wanted);
         match application.upstreams().ask(asking) {
             Ok(upstreams::SlotOrWait::Begun(slot)) => {
                 let connection = kept(slot.member());
@@ -503,8 +502,7 @@ impl<T: Send> Relay for Exchange<T> {
             return Some((id, bell, Wants { read: true, write: false }));
         }
         if let ExchangePhase::Waiting(wait) = &self.phase {
-            let (id, bell) = wait.bell();
-            return Some((id, bell, Wants { read: true, write: false }));
+            return wait.socket();
         }
         let attempt = self.phase.attempt()?;
         let connection = attempt.connection.as_ref()?;
@@ -528,6 +526,13 @@ impl<T: Send> Relay for Exchange<T> {
             write: has_unsent && !attempt.can_write,
         };
         Some((connection.id, connection.as_fd(), wants))
+    }
+
+    fn wake_slot(&self) -> Option<&WakeSlot> {
+        match &self.phase {
+            ExchangePhase::Waiting(wait) => Some(wait.wake_slot()),
+            _ => None,
+        }
     }
 
     fn other_socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {

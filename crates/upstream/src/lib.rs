@@ -20,6 +20,7 @@
 //! | [`places`] | what upstreams may have under way, and which request is next: a [`group`] and the [`queue`] of those that wait, by rank |
 //! | [`spool`] | bodies of requests on disk |
 //! | [`group`] | upstreams that do the same, and what is known of them: [`balance`], [`health`], [`retry`], [`notices`] |
+//! | [`wake_bell`] | what a thread waits for where code of this process wakes a request |
 //! | [`settings`] | what a person decides about applications, and how an upstream's address is written |
 //!
 //! It deliberately does not know which path belongs to which application: the site decides that, by the
@@ -72,6 +73,7 @@ pub mod settings;
 pub mod spool;
 pub mod stage;
 pub mod upstreams;
+pub mod wake_bell;
 
 pub use application::{pool, upkeep};
 pub use group::{balance, health, learnt, notices, retry};

@@ -169,12 +169,13 @@ impl<T> Places<T> {
         &mut self,
         asking: Asking,
         now: Clocks,
-        item: impl FnOnce() -> Option<T>,
+        item: impl FnOnce() -> T,
     ) -> Result<Placement, Unavailable> {
-        let again = !asking.tried.is_empty();
+        let again = !asking.tried().is_empty();
         self.group.keep_back(self.kept_from(asking.owner.rank));
-        let mut has_other = || self.queue.is_empty() && self.group.has_other(&asking.tried, now.ms);
-        if asking.only_others && !has_other() {
+        let mut has_other =
+            || self.queue.is_empty() && self.group.has_other(asking.tried(), now.ms);
+        if asking.only_others() && !has_other() {
             return Err(Unavailable::Full);
         }
         if !self.is_bounded {
@@ -242,12 +243,12 @@ impl<T> Places<T> {
 
     /// Which is asked.
     fn pick(&mut self, asking: &Asking, now: Clocks) -> Result<MemberIndex, Unavailable> {
-        if let Some(wanted) = asking.wanted
+        if let Some(wanted) = asking.wanted()
             && self.group.begin_at(wanted, now.ms)
         {
             return Ok(wanted);
         }
-        self.group.begin(asking.key, &asking.tried, now.ms)
+        self.group.begin(asking.key, asking.tried(), now.ms)
     }
 
     /// A request that was begun is over.
@@ -413,12 +414,12 @@ mod tests {
     #[test]
     fn places_go_from_one_to_the_next() {
         let mut places = Places::new(&settings(1, Some(1), 10), 1, 0);
-        let Ok(Placement::Begun(begun)) = places.ask(asking(1), NOW, || Some(0)) else {
+        let Ok(Placement::Begun(begun)) = places.ask(asking(1), NOW, || 0) else {
             panic!("there is room")
         };
         let ids: Vec<_> = [(1, 1), (0, 2), (1, 3)]
             .into_iter()
-            .map(|(rank, number)| match places.ask(asking(rank), NOW, || Some(number)) {
+            .map(|(rank, number)| match places.ask(asking(rank), NOW, || number) {
                 Ok(Placement::Waits(id)) => id,
                 other => panic!("{other:?}"),
             })
@@ -437,7 +438,7 @@ mod tests {
     fn who_waits_hears_of_changes() {
         let mut places = Places::new(&settings(2, Some(1), 10), 1, 0);
         for number in 0..5 {
-            places.ask(asking(0), NOW, || Some(number)).unwrap();
+            places.ask(asking(0), NOW, || number).unwrap();
         }
         assert!(told(&mut places).is_empty() && places.waiting() == 3);
         places.set(&settings(2, Some(2), 10), &[], 0);
@@ -448,7 +449,7 @@ mod tests {
         assert!(told(&mut places).is_empty());
         places.group_mut().drain(1, true, 0);
         assert!(matches!(told(&mut places)[..], [(_, Err(Unavailable::Down))]));
-        assert_eq!(places.ask(asking(0), NOW, || Some(9)).unwrap_err(), Unavailable::Down);
+        assert_eq!(places.ask(asking(0), NOW, || 9).unwrap_err(), Unavailable::Down);
     }
 
     #[test]
@@ -461,11 +462,11 @@ mod tests {
         };
         let mut places = Places::new(&group, 1, 0);
         let at = |ms: u64| Clocks { ms, ns: ms * 1_000_000 };
-        let Ok(Placement::Begun(begun)) = places.ask(asking(0), at(0), || Some(0)) else {
+        let Ok(Placement::Begun(begun)) = places.ask(asking(0), at(0), || 0) else {
             panic!("there is room")
         };
-        places.ask(asking(0), at(1), || Some(1)).unwrap();
-        places.ask(asking(0), at(2), || Some(2)).unwrap();
+        places.ask(asking(0), at(1), || 1).unwrap();
+        places.ask(asking(0), at(2), || 2).unwrap();
         places.end(begun, HealthSign::Well, at(102));
         assert_eq!(places.next(at(102)), Some((1, Err(Unavailable::Late))));
         let Some((2, Ok(begun))) = places.next(at(102)) else { panic!("it is in time") };
@@ -478,18 +479,18 @@ mod tests {
     fn a_place_is_lacked_by_who_waits_and_by_who_was_refused_a_moment_ago() {
         let at = |ms: u64| Clocks { ms, ns: ms * 1_000_000 };
         let mut places = Places::new(&settings(1, Some(1), 0), 1, 0);
-        let Ok(Placement::Begun(begun)) = places.ask(asking(0), at(0), || Some(0)) else {
+        let Ok(Placement::Begun(begun)) = places.ask(asking(0), at(0), || 0) else {
             panic!("there is room")
         };
         assert!(!places.is_short(0, at(0)));
-        assert_eq!(places.ask(asking(0), at(1000), || Some(1)), Err(Unavailable::Full));
+        assert_eq!(places.ask(asking(0), at(1000), || 1), Err(Unavailable::Full));
         assert!(places.is_short(0, at(2900)) && !places.is_short(0, at(3000)));
-        assert_eq!(places.ask(asking(0), at(4000), || Some(2)), Err(Unavailable::Full));
+        assert_eq!(places.ask(asking(0), at(4000), || 2), Err(Unavailable::Full));
         places.end(begun, HealthSign::Well, at(4001));
         assert!(!places.is_short(0, at(4001)), "there is a place");
         places.set(&settings(1, Some(1), 1), &[], 4002);
-        assert!(matches!(places.ask(asking(0), at(5000), || Some(3)), Ok(Placement::Begun(_))));
-        let Ok(Placement::Waits(id)) = places.ask(asking(0), at(5000), || Some(4)) else {
+        assert!(matches!(places.ask(asking(0), at(5000), || 3), Ok(Placement::Begun(_))));
+        let Ok(Placement::Waits(id)) = places.ask(asking(0), at(5000), || 4) else {
             panic!("there is none")
         };
         assert!(places.is_short(0, at(60_000)));
@@ -500,25 +501,25 @@ mod tests {
     fn a_place_is_not_lacked_by_lower_ranks_or_by_who_may_not_have_it() {
         let at = |ms: u64| Clocks { ms, ns: ms * 1_000_000 };
         let mut places = Places::new(&settings(1, Some(1), 1), 1, 0);
-        assert!(matches!(places.ask(asking(1), at(0), || Some(0)), Ok(Placement::Begun(_))));
-        assert!(matches!(places.ask(asking(2), at(0), || Some(1)), Ok(Placement::Waits(_))));
+        assert!(matches!(places.ask(asking(1), at(0), || 0), Ok(Placement::Begun(_))));
+        assert!(matches!(places.ask(asking(2), at(0), || 1), Ok(Placement::Waits(_))));
         assert!(places.is_short(2, at(0)) && !places.is_short(1, at(0)));
         // the one of rank 2 gives way, and is not what is remembered
-        assert!(matches!(places.ask(asking(1), at(10), || Some(2)), Ok(Placement::Waits(_))));
-        assert_eq!(places.ask(asking(2), at(20), || Some(3)), Err(Unavailable::Full));
+        assert!(matches!(places.ask(asking(1), at(10), || 2), Ok(Placement::Waits(_))));
+        assert_eq!(places.ask(asking(2), at(20), || 3), Err(Unavailable::Full));
         assert!(places.is_short(1, at(20)) && !places.is_short(0, at(20)));
         let mut places = Places::new(&settings(1, Some(1), 1), 1, 0);
-        assert!(matches!(places.ask(asking(0), at(0), || Some(0)), Ok(Placement::Begun(_))));
+        assert!(matches!(places.ask(asking(0), at(0), || 0), Ok(Placement::Begun(_))));
         places.limit(0, Some(1), 1);
         let limited = Err(Unavailable::Limited { retry_after_s: 1 });
-        assert_eq!(places.ask(asking(0), at(1), || Some(1)), limited);
+        assert_eq!(places.ask(asking(0), at(1), || 1), limited);
         assert!(!places.is_short(0, at(1)));
     }
 
     #[test]
     fn how_long_a_tunnel_lasts_is_no_cost_of_a_request() {
         let mut places = Places::new(&settings(1, Some(2), 10), 1, 0);
-        let mut ask = || match places.ask(asking(0), NOW, || Some(0)) {
+        let mut ask = || match places.ask(asking(0), NOW, || 0) {
             Ok(Placement::Begun(begun)) => begun,
             other => panic!("{other:?}"),
         };
@@ -554,7 +555,7 @@ mod tests {
     #[test]
     fn places_are_kept_from_lower_ranks() {
         let mut places = Places::new(&keeping(4, &[1, 2]), 1, 0);
-        let mut ask = |rank, number| match places.ask(asking(rank), NOW, || Some(number)) {
+        let mut ask = |rank, number| match places.ask(asking(rank), NOW, || number) {
             Ok(Placement::Begun(_)) => true,
             Ok(Placement::Waits(_)) => false,
             Err(error) => panic!("{error:?}"),
@@ -584,12 +585,12 @@ mod tests {
             &[],
             0,
         );
-        assert!(matches!(places.ask(asking(1), NOW, || Some(0)), Ok(Placement::Begun(_))));
-        assert!(matches!(places.ask(asking(1), NOW, || Some(1)), Ok(Placement::Waits(_))));
-        assert!(matches!(places.ask(asking(0), NOW, || Some(2)), Ok(Placement::Begun(_))));
+        assert!(matches!(places.ask(asking(1), NOW, || 0), Ok(Placement::Begun(_))));
+        assert!(matches!(places.ask(asking(1), NOW, || 1), Ok(Placement::Waits(_))));
+        assert!(matches!(places.ask(asking(0), NOW, || 2), Ok(Placement::Begun(_))));
         assert!(told(&mut places).is_empty() && places.waiting() == 1);
         // without a place it takes that of the other in the queue
-        assert!(matches!(places.ask(asking(0), NOW, || Some(3)), Ok(Placement::Waits(_))));
+        assert!(matches!(places.ask(asking(0), NOW, || 3), Ok(Placement::Waits(_))));
         assert!(matches!(told(&mut places)[..], [(1, Err(Unavailable::Full))]));
     }
 
@@ -610,7 +611,7 @@ mod tests {
         let mut places = Places::new(&learning(20), 1, 0);
         let mut waits = 0;
         for number in 0..30 {
-            let asked = places.ask(asking(0), at(10_000), || Some(number)).unwrap();
+            let asked = places.ask(asking(0), at(10_000), || number).unwrap();
             waits += u32::from(matches!(asked, Placement::Waits(_)));
         }
         let mut begun = |ms| std::iter::from_fn(|| places.next(at(ms))).count();
@@ -623,7 +624,7 @@ mod tests {
     fn tunnels_that_were_open_before_places_are_learnt_keep_none() {
         let mut places: Places<u32> = Places::new(&settings(1, Some(50), 100), 1, 0);
         for _ in 0..9 {
-            let Ok(Placement::Begun(mut begun)) = places.ask(asking(0), NOW, || None) else {
+            let Ok(Placement::Begun(mut begun)) = places.ask(asking(0), NOW, || 0) else {
                 panic!("there is room")
             };
             assert!(begun.becomes_tunnel());
@@ -631,7 +632,7 @@ mod tests {
         }
         places.set(&learning(50), &[], 0);
         assert_eq!(places.group().most_in_flight(0), Some(17));
-        assert!(matches!(places.ask(asking(0), NOW, || None), Ok(Placement::Begun(_))));
+        assert!(matches!(places.ask(asking(0), NOW, || 0), Ok(Placement::Begun(_))));
     }
 
     #[test]
@@ -647,7 +648,7 @@ mod tests {
         old_count.unwrap().add(10);
         let mut places = Places::new(&learning(15), 1, 0);
         places.share([new.of("a")], None);
-        let mut ask = || matches!(places.ask(asking(0), NOW, || Some(0)), Ok(Placement::Begun(_)));
+        let mut ask = || matches!(places.ask(asking(0), NOW, || 0), Ok(Placement::Begun(_)));
         let begun = (0..10).filter(|_| ask()).count();
         assert_eq!(begun, 5, "up to the largest number for all");
     }
@@ -665,8 +666,7 @@ mod tests {
         for _ in 0..3000 {
             while places.waiting() < 100 {
                 number += 1;
-                if let Ok(Placement::Begun(begun)) = places.ask(asking(0), at(ns), || Some(number))
-                {
+                if let Ok(Placement::Begun(begun)) = places.ask(asking(0), at(ns), || number) {
                     under_way.push_back(begun);
                 }
             }
@@ -704,7 +704,7 @@ mod tests {
             let mut under_way: Vec<Begun> = Vec::new();
             for (number, (what, rank, which)) in (0u32..).zip(steps) {
                 match what {
-                    0..3 => match places.ask(asking(rank), NOW, || Some(number)) {
+                    0..3 => match places.ask(asking(rank), NOW, || number) {
                         Ok(Placement::Begun(begun)) => under_way.push(begun),
                         Ok(Placement::Waits(id)) => waiting.push((number, id)),
                         Err(error) => prop_assert_eq!(error, Unavailable::Full),

@@ -1,9 +1,8 @@
 //! Upstreams that do the same, as all routes share them that name them alike: how they are reached, what
 //! is known of them, and which requests wait for one.
 //!
-//! A request that waits has a descriptor that becomes readable when it is told, so that what waits for
-//! its client (a loop, a thread, a fiber) waits for that, too. It costs a descriptor and four system
-//! calls for each request that waits, and nothing for others.
+//! A request that waits is woken when it is told: by a waker that its loop has left, or, where a thread waits
+//! for its client, by a descriptor that becomes readable ([`wake_bell`](crate::wake_bell)).
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -53,18 +52,18 @@ use crate::upstreams::down::Outage;
 use crate::upstreams::services::NamedServices;
 use crate::upstreams::shared::SharedConnections;
 use crate::upstreams::tunnels::{OpenWebSocket, OpenWebSockets};
-use forebay_conn::SocketId;
+use crate::wake_bell::WakeBell;
+use forebay_conn::{SocketId, WakeSlot, Wants};
 use forebay_control::shared::SharedCounts;
 use forebay_metrics::{UpstreamCounts, UpstreamTotals};
 use forebay_sys::clock;
-use forebay_sys::epoll::Bell;
 use forebay_sys::launch::MessageSocket;
 use forebay_tls::ClientError;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -75,6 +74,8 @@ pub struct Upstreams {
     /// What they speak.
     is_fastcgi: bool,
     places: Mutex<Places<Arc<Waiter>>>,
+    /// Whether requests have waited when one came or ended last.
+    is_waited_for: AtomicBool,
     notices: Mutex<Notices>,
     web_sockets: OpenWebSockets,
     outage: Outage,
@@ -108,10 +109,10 @@ struct Upstream {
 const HASTY_MS: u64 = 10_000;
 
 /// How one that waits is told.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Waiter {
-    bell: Bell,
-    told: OnceLock<News>,
+    slot: WakeSlot,
+    told: OnceLock<Box<News>>,
 }
 
 /// What one that waits is told: whether it is begun, and a connection, if one was passed on. While it waits there is
@@ -119,14 +120,14 @@ struct Waiter {
 #[derive(Debug)]
 struct News {
     begun: Result<Begun, Unavailable>,
-    connection: Mutex<Option<Box<UpstreamConnection>>>,
+    connection: Mutex<Option<UpstreamConnection>>,
 }
 
 impl Waiter {
     fn tell(&self, begun: Result<Begun, Unavailable>, connection: Option<UpstreamConnection>) {
-        let connection = Mutex::new(connection.map(Box::new));
-        let _ = self.told.set(News { begun, connection });
-        self.bell.ring();
+        let connection = Mutex::new(connection);
+        let _ = self.told.set(Box::new(News { begun, connection }));
+        self.slot.wake();
     }
 }
 
@@ -238,15 +239,25 @@ impl Drop for UpstreamSlot {
 pub(crate) struct QueueWait {
     upstreams: Arc<Upstreams>,
     waiter: Arc<Waiter>,
-    socket_id: SocketId,
+    bell: WakeBell,
     id: WaiterId,
     is_taken: bool,
 }
 
 impl QueueWait {
-    /// Becomes readable when it is told.
-    pub(crate) fn bell(&self) -> (SocketId, BorrowedFd<'_>) {
-        (self.socket_id, self.waiter.bell.as_fd())
+    /// Where a loop leaves what wakes the request when it is told.
+    pub(crate) fn wake_slot(&self) -> &WakeSlot {
+        &self.waiter.slot
+    }
+
+    /// Becomes readable then, where nothing is in the slot.
+    pub(crate) fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
+        self.bell.socket(&self.waiter.slot)
+    }
+
+    /// Whether it could not be told, for want of a descriptor: then it does not wait.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.bell.is_deaf()
     }
 
     /// Whether it was told what has become of it.
@@ -258,13 +269,13 @@ impl QueueWait {
     pub(crate) fn take(
         &mut self,
     ) -> Option<Result<(UpstreamSlot, Option<UpstreamConnection>), Unavailable>> {
-        let News { begun, connection } = self.waiter.told.get()?;
+        let News { begun, connection } = &**self.waiter.told.get()?;
         if std::mem::replace(&mut self.is_taken, true) {
             return None;
         }
         Some(begun.map(|begun| {
             let connection = connection.lock().unwrap_or_else(PoisonError::into_inner).take();
-            (UpstreamSlot::new(&self.upstreams, begun), connection.map(|connection| *connection))
+            (UpstreamSlot::new(&self.upstreams, begun), connection)
         }))
     }
 }
@@ -342,6 +353,7 @@ impl Upstreams {
             number,
             is_fastcgi,
             places,
+            is_waited_for: AtomicBool::new(false),
             notices,
             web_sockets,
             outage,
@@ -437,23 +449,28 @@ impl Upstreams {
         let (now, mut waiter) = (now(), None);
         let mut places = self.places();
         let answer = places.ask(asking, now, || {
-            let bell = Bell::new().ok()?;
-            let told = Arc::new(Waiter { bell, told: OnceLock::new() });
+            let told = Arc::<Waiter>::default();
             waiter = Some(Arc::clone(&told));
-            Some(told)
+            told
         });
         tell_all(&mut places, now);
+        self.is_waited_for.store(places.waiting() > 0, Ordering::Relaxed);
         drop(places);
         Ok(match (answer?, waiter) {
             (Placement::Begun(begun), _) => SlotOrWait::Begun(UpstreamSlot::new(self, begun)),
             (Placement::Waits(id), Some(waiter)) => {
                 let upstreams = Arc::clone(self);
-                let socket_id = SocketId::new();
-                SlotOrWait::Waits(QueueWait { upstreams, waiter, socket_id, id, is_taken: false })
+                let bell = WakeBell::default();
+                SlotOrWait::Waits(QueueWait { upstreams, waiter, bell, id, is_taken: false })
             }
             // a request that waits can be told
             (Placement::Waits(_), None) => return Err(Unavailable::Full),
         })
+    }
+
+    /// Whether others wait, so that a request that comes will most likely have to.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.is_waited_for.load(Ordering::Relaxed)
     }
 
     /// This one answers, after requests that have failed.
@@ -489,6 +506,7 @@ impl Upstreams {
             let is_same = what.is_ok_and(|next| next.member == begun.member);
             waiter.tell(what, if is_same { connection.take() } else { None });
         }
+        self.is_waited_for.store(places.waiting() > 0, Ordering::Relaxed);
         connection
     }
 

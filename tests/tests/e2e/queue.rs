@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::Client;
+use forebay_tests::faults::process::open_descriptors;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::server::{binary, free_addr};
@@ -30,6 +31,7 @@ on_each_engine!(
     sites_that_share_an_application_count_together,
     bodies_wait_with_their_client,
     what_has_waited_is_asked_as_if_it_had_not,
+    what_comes_together_waits_or_is_refused,
     a_body_that_drips_gives_its_place_up,
 );
 
@@ -680,6 +682,35 @@ fn what_has_waited_is_asked_as_if_it_had_not(engine: &str) {
     }
     assert!(gate.head(0).contains("X-Asked: "), "{}", gate.head(0));
     assert_eq!(gate.head(0), gate.head(1), "{engine}");
+}
+
+/// Requests of one connection that come while others wait: as many as may do, too, without a descriptor where a loop
+/// waits for them.
+fn what_comes_together_waits_or_is_refused(engine: &str) {
+    let gate = Gate::start();
+    let route = "in_flight = 1\nqueue.requests = 30\nqueue.time = \"5m\"";
+    let (served, _folder) = serve(engine, &gate, route, CLASSES);
+    let mut first = ask(&served, "/bulk/0");
+    gate.has(1);
+    let mut second = ask(&served, "/bulk/1");
+    wait(&served, 1);
+    let before = open_descriptors(served.pid());
+    let mut client = http2::Client::of(&served);
+    let streams = client.ask_at_once(&[("/bulk/many", &[][..]); 40]);
+    wait(&served, 30);
+    client.until(|client| {
+        streams.iter().filter(|stream| client.so_far(**stream).is_whole).count() == 11
+    });
+    let taken = open_descriptors(served.pid()).saturating_sub(before);
+    if ["event", "fibers"].contains(&engine) {
+        assert!(taken < 15, "{taken} more descriptors for 29 requests that wait");
+    }
+    gate.answer(31);
+    assert_eq!((status(&mut first), status(&mut second)), (200, 200), "{engine}");
+    let statuses: Vec<_> = streams.iter().map(|stream| client.answer(*stream).status).collect();
+    let count = |status| statuses.iter().filter(|one| **one == status).count();
+    assert_eq!((count(200), count(503)), (29, 11), "{engine}: {statuses:?}");
+    wait(&served, 0);
 }
 
 /// A body that comes too slowly has its place for as long as nobody else wants it.

@@ -102,8 +102,9 @@ pub enum ProcessOutcome<J, R = NoRelay> {
     Replied,
     /// This must be done first; then process the request again with the result.
     Job(J),
-    /// Another server is asked, once the exchange [begins](Process::begin_exchange): it gives the answer.
-    Relay(Box<R>),
+    /// Another server is asked, once the exchange [begins](Process::begin_exchange): it gives the answer. Where many
+    /// requests wait, each keeps one, so it is small; what is large is in boxes of its own.
+    Relay(R),
     /// The request is for another process; see [`Hooks::hand_over`](super::Hooks::hand_over).
     HandOver,
 }

@@ -129,7 +129,7 @@ enum AnswerOutcome<H: HandlerTypes> {
     Last,
     Job(H::Job),
     HandOver,
-    Relay(Box<H::Relay>),
+    Relay(H::Relay),
 }
 
 /// The ticket of a request that is answered.

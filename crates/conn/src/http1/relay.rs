@@ -25,7 +25,7 @@ const OUT_BYTES: usize = 64 * 1024;
 
 /// An exchange with another server, and how far its client is.
 pub(super) struct Http1Relaying<H: HandlerTypes> {
-    relay: Box<H::Relay>,
+    relay: H::Relay,
     /// Finds the end of the request's body; `None` once that was found.
     upload: Option<Box<BodyDecoder>>,
     /// Some of that body has come: its client does not wait to be asked for it.
@@ -86,10 +86,7 @@ pub(super) fn passing(
 
 impl<H: HandlerTypes> Http1Relaying<H> {
     /// Of a request with this body, of which nothing was taken.
-    pub(super) fn new(
-        relay: Box<H::Relay>,
-        mut upload: Option<Box<BodyDecoder>>,
-    ) -> Http1Relaying<H> {
+    pub(super) fn new(relay: H::Relay, mut upload: Option<Box<BodyDecoder>>) -> Http1Relaying<H> {
         upload.take_if(|decoder| decoder.is_done());
         let told = Told::Nothing;
         Http1Relaying { relay, upload, has_begun: false, told, line: None, body_bytes: 0 }
@@ -390,7 +387,7 @@ impl<H: HandlerRoles> Http1<H> {
                 let mut reply = Reply::new(cx.out, cx.date, keeps_alive);
                 reply.answers(request.head);
                 reply.timeout_s = cx.announce.of(self.rank);
-                let (ticket, relay) = (&mut grant.ticket, &mut *relaying.relay);
+                let (ticket, relay) = (&mut grant.ticket, &mut relaying.relay);
                 let relayed = cx.handler.relayed(request, ticket, relay, &mut reply);
                 let (status, bytes) = (reply.status, reply.body_bytes);
                 let keep_alive = reply.keep_alive;
@@ -522,7 +519,7 @@ impl<H: HandlerRoles> Http1<H> {
             ClientPlace::Back => last(true),
             ClientPlace::Gone => RequestState::Gone,
         };
-        cx.handler.release(*relaying.relay);
+        cx.handler.release(relaying.relay);
     }
 
     /// All of the answer is written.
@@ -548,7 +545,7 @@ impl<H: HandlerRoles> Http1<H> {
             false => last(!is_whole || !input.is_empty()),
         };
         if is_given && matches!(relaying.told, Told::Head { .. }) {
-            cx.handler.release(*relaying.relay);
+            cx.handler.release(relaying.relay);
         }
     }
 

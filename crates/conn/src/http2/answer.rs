@@ -21,7 +21,7 @@ enum AnswerOutcome<H: HandlerTypes> {
     /// This is to be done first; then it is processed anew.
     Again(H::Job),
     HandOver,
-    Relay(Box<H::Relay>),
+    Relay(H::Relay),
 }
 
 /// An answer without its frames' headers: where it stands in [`Out`](crate::Out).
@@ -93,9 +93,8 @@ impl<H: HandlerRoles> Http2<H> {
         let RequestUnderWay { stream, is_open, stages, grant: Some(grant), .. } = asked else {
             return;
         };
-        let is_left = |relay: &mut Option<Box<H::Relay>>| {
-            relay.as_mut().is_some_and(|relay| relay.acknowledge())
-        };
+        let is_left =
+            |relay: &mut Option<H::Relay>| relay.as_mut().is_some_and(|relay| relay.acknowledge());
         if cx.handler.acknowledges(request.head) && !is_left(&mut relayed) {
             self.acknowledge(cx, stream);
         }

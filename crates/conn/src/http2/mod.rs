@@ -396,7 +396,7 @@ fn give_up<H: HandlerRoles>(handler: &mut H, peer: &Peer, live: Live<H>) {
         let stages = kept.stages;
         kept.with(peer, &NormalPath::default(), |request, grant, _| {
             let asked = GivenUp { peer, request, ticket: &grant.ticket, stages };
-            handler.given_up(&asked, relay.as_deref());
+            handler.given_up(&asked, relay.as_ref());
         });
         handler.settle(&mut kept.grant.ticket, Settled::Cut);
     }

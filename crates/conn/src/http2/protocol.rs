@@ -195,7 +195,7 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
         }
         let (told_bytes, body_bytes) = match self.live.get_mut(id.0).map(|live| &mut live.phase) {
             Some(LiveState::Answered(sending)) => (&mut sending.told_bytes, sending.body_bytes),
-            Some(LiveState::Relaying(relaying)) => (&mut relaying.told_bytes, relaying.body_bytes),
+            Some(LiveState::Relaying(relaying)) => return relaying.newly_written(),
             _ => return 0,
         };
         body_bytes - std::mem::replace(told_bytes, body_bytes)

@@ -97,17 +97,23 @@ enum Told {
 pub(super) struct Http2Relaying<H: HandlerTypes> {
     /// The request, for its answer.
     pub(super) kept: Kept<H>,
-    pub(super) relay: Box<H::Relay>,
+    pub(super) relay: H::Relay,
     /// Its body; `None` when all of it was taken.
     pub(super) upload: Option<Box<Http2Upload>>,
     told: Told,
     /// The client has something to take.
     pub(super) is_held: bool,
+    /// `None` until there is an answer: requests may wait for one for long, and many at once.
+    begun: Option<Box<BegunAnswer<H>>>,
+}
+
+/// What is known of an answer that is passed on.
+struct BegunAnswer<H: HandlerTypes> {
     line: Option<H::Line>,
     /// Bytes of the body that were written.
-    pub(super) body_bytes: u64,
+    body_bytes: u64,
     /// As many as were [told of](crate::Protocol::taken).
-    pub(super) told_bytes: u64,
+    told_bytes: u64,
     /// How many are left, if that is known.
     left: Option<u64>,
 }
@@ -115,7 +121,14 @@ pub(super) struct Http2Relaying<H: HandlerTypes> {
 impl<H: HandlerTypes> Http2Relaying<H> {
     /// Bytes of the answer that are to come, if that is known.
     pub(super) fn left(&self) -> u64 {
-        self.left.unwrap_or(0)
+        self.begun.as_ref().and_then(|begun| begun.left).unwrap_or(0)
+    }
+
+    /// Bytes of the answer that were written since this was asked last.
+    pub(super) fn newly_written(&mut self) -> u64 {
+        self.begun.as_mut().map_or(0, |begun| {
+            begun.body_bytes - std::mem::replace(&mut begun.told_bytes, begun.body_bytes)
+        })
     }
 
     /// Whether it ends when the client has shut down writing.
@@ -125,20 +138,10 @@ impl<H: HandlerTypes> Http2Relaying<H> {
 
     pub(super) fn new(
         kept: Kept<H>,
-        relay: Box<H::Relay>,
+        relay: H::Relay,
         upload: Option<Box<Http2Upload>>,
     ) -> Http2Relaying<H> {
-        Http2Relaying {
-            kept,
-            relay,
-            upload,
-            told: Told::Nothing,
-            is_held: false,
-            line: None,
-            body_bytes: 0,
-            told_bytes: 0,
-            left: None,
-        }
+        Http2Relaying { kept, relay, upload, told: Told::Nothing, is_held: false, begun: None }
     }
 
     /// Whether what has come from the client may be passed on.
@@ -183,9 +186,10 @@ impl<H: HandlerTypes> Http2Relaying<H> {
 
     /// Whether both directions of a tunnel have ended, or the one that has not leads nowhere.
     fn is_over(&self) -> bool {
-        let has_unsent = self.relay.socket().is_some_and(|(_, _, wants)| wants.write);
+        // what waits for a word of this process has no descriptor before it is asked for one
+        let has_unsent = || self.relay.socket().is_some_and(|(_, _, wants)| wants.write);
         self.told == Told::Switch { server_ended: true }
-            && !has_unsent
+            && !has_unsent()
             && (self.upload.is_none() || self.relay.capacity() == 0)
     }
 
@@ -208,15 +212,18 @@ impl<H: HandlerTypes> Http2Relaying<H> {
     where
         H: HandlerRoles,
     {
-        if let Some(mut line) = self.line.take() {
+        if let Some(begun) = &mut self.begun
+            && let Some(mut line) = begun.line.take()
+        {
             handler.cut_off(&mut line, &self.relay);
-            handler.log(line, self.body_bytes);
+            handler.log(line, begun.body_bytes);
         }
         self.told != Told::Nothing
     }
 
-    fn leaving(self) -> (Leaving<H>, Box<H::Relay>, bool) {
-        let Http2Relaying { mut kept, relay, upload, line, body_bytes, .. } = self;
+    fn leaving(self) -> (Leaving<H>, H::Relay, bool) {
+        let Http2Relaying { mut kept, relay, upload, begun, .. } = self;
+        let (line, body_bytes) = begun.map_or((None, 0), |begun| (begun.line, begun.body_bytes));
         let ticket = Some(std::mem::take(&mut kept.grant.ticket));
         (Leaving { line, ticket, body_bytes }, relay, upload.is_none())
     }
@@ -225,7 +232,7 @@ impl<H: HandlerTypes> Http2Relaying<H> {
 impl<H: HandlerRoles> Http2<H> {
     /// A request that was kept has an exchange, which begins when all that has come is looked at: the client may
     /// have given it up already, and an application that was asked cannot be stopped.
-    pub(super) fn begin_relay(&mut self, stream: u32, relay: Box<H::Relay>) {
+    pub(super) fn begin_relay(&mut self, stream: u32, relay: H::Relay) {
         let Some(Live { is_open, phase, upload }) = self.live.remove(stream) else { return };
         let LiveState::Asked(kept) = phase else { return };
         let relaying = Http2Relaying::new(kept, relay, upload);
@@ -399,7 +406,8 @@ impl<H: HandlerRoles> Http2<H> {
         let Some((is_open, mut relaying)) = self.take_relaying(stream) else { return };
         self.machine.flush(&mut cx.out.bytes);
         let (stages, start) = (relaying.kept.stages, cx.out.bytes.len());
-        let Http2Relaying { kept, relay, line, .. } = &mut *relaying;
+        let Http2Relaying { kept, relay, .. } = &mut *relaying;
+        let mut line = None;
         let (peer, path) = (cx.peer, cx.path);
         let (relayed, page, is_head) = kept.with(peer, path, |request, grant, _| {
             let mut reply = Reply::new(cx.out, cx.date, true);
@@ -425,7 +433,7 @@ impl<H: HandlerRoles> Http2<H> {
                     status: page.status,
                     stages,
                 };
-                *line = cx.handler.relayed_line(&answered, relay);
+                line = cx.handler.relayed_line(&answered, relay);
             }
             (relayed, page, request.head.method == Method::Head)
         });
@@ -470,7 +478,8 @@ impl<H: HandlerRoles> Http2<H> {
         let end = self.machine.head_at(out, stream, part, start..page.head_end);
         out.truncate(end.unwrap_or(start));
         relaying.told = if is_tunnel { Told::Switch { server_ended: false } } else { Told::Head };
-        relaying.left = length;
+        relaying.begun =
+            Some(Box::new(BegunAnswer { line, body_bytes: 0, told_bytes: 0, left: length }));
         if is_short {
             return self.finish_relay(cx.handler, stream, is_open, *relaying);
         }
@@ -493,7 +502,8 @@ impl<H: HandlerRoles> Http2<H> {
         if std::mem::take(&mut relaying.is_held) {
             relaying.relay.resume(cx.now_ms);
         }
-        let most = relaying.left.map_or(most, |left| most.min(left.try_into().unwrap_or(most)));
+        let left = relaying.begun.as_ref().and_then(|begun| begun.left);
+        let most = left.map_or(most, |left| most.min(left.try_into().unwrap_or(most)));
         let read = relaying.relay.read(&mut cx.out.bytes, most, cx.now_ms);
         // what has come over HTTP/2 may have had the other server take more of the request: nothing else tells of it
         let mut passed_bytes = 0;
@@ -512,11 +522,14 @@ impl<H: HandlerRoles> Http2<H> {
         match read {
             RelayRead::Bytes(count) => {
                 let bytes = count as u64;
-                relaying.left = relaying.left.map(|left| left.saturating_sub(bytes));
-                (relaying.body_bytes, relaying.is_held) = (relaying.body_bytes + bytes, true);
-                RelayWritten::Data { count, ends: relaying.left == Some(0) }
+                let left = left.map(|left| left.saturating_sub(bytes));
+                relaying.is_held = true;
+                if let Some(begun) = &mut relaying.begun {
+                    (begun.body_bytes, begun.left) = (begun.body_bytes + bytes, left);
+                }
+                RelayWritten::Data { count, ends: left == Some(0) }
             }
-            RelayRead::End if relaying.left.is_none_or(|left| left == 0) => {
+            RelayRead::End if left.is_none_or(|left| left == 0) => {
                 let trailers = relaying.relay.trailers();
                 if trailers.is_empty() {
                     return RelayWritten::Data { count: 0, ends: true };
@@ -571,7 +584,7 @@ impl<H: HandlerRoles> Http2<H> {
         let is_tunnel = matches!(relaying.told, Told::Switch { .. });
         let (leaving, relay, _) = relaying.leaving();
         if upload.is_none() && !is_open && !is_tunnel {
-            handler.release(*relay);
+            handler.release(relay);
         }
         self.drop_upload(stream, upload);
         self.leave(stream, is_open, leaving);

@@ -266,7 +266,7 @@ impl Process for Front {
             reply.copy(b"own");
             return ProcessOutcome::Replied;
         }
-        ProcessOutcome::Relay(Box::new(Exchange(self.exchanges.pop_front().unwrap())))
+        ProcessOutcome::Relay(Exchange(self.exchanges.pop_front().unwrap()))
     }
 
     fn hands_over(&mut self, request: &Request<'_>) -> bool {

@@ -119,7 +119,8 @@ impl ConnectionTimer {
         tell_all: impl FnOnce(&mut dyn FnMut(Awaited)),
         at_ms: impl Fn(Awaited) -> u64,
     ) {
-        let before = std::mem::take(&mut self.more);
+        let room = Vec::with_capacity(self.more.len());
+        let before = std::mem::replace(&mut self.more, room);
         let first = self.first.awaited;
         // the order is the same each time, so the next is looked for after the last
         let mut after = 0;
@@ -132,6 +133,10 @@ impl ConnectionTimer {
             let at = at.or_else(|| before[..after].iter().position(is_it));
             after = at.map_or(after, |at| at + 1);
             let known = at.map(|at| before[at]);
+            // by half: there may be as many as requests that wait
+            if self.more.len() == self.more.capacity() {
+                self.more.reserve_exact(self.more.len() / 2 + 4);
+            }
             self.more.push(known.unwrap_or_else(|| Deadline::new(awaited, at_ms(awaited))));
         });
     }

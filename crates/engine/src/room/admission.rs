@@ -63,9 +63,9 @@ pub struct ConnectionPlace {
     /// counted.
     client: Option<ClientKey>,
     /// The connection's entry among the slow readers.
-    slow: Option<SlowReader>,
+    slow: Option<Box<SlowReader>>,
     /// The connection's entry among those that give way, and the client in whose list it is.
-    standing: Option<(ClientKey, Arc<Standing>)>,
+    standing: Option<Box<(ClientKey, Arc<Standing>)>>,
     /// The place was given to another connection already, and this one is cut.
     is_lost: bool,
 }
@@ -331,7 +331,7 @@ impl ConnectionPlace {
         client: ClientKey,
         socket: impl FnOnce() -> SocketNumber,
     ) {
-        match &self.standing {
+        match self.standing.as_deref() {
             Some((_, standing)) => standing.note(rank, is_idle),
             None if !self.stands(rank) || self.is_lost => {}
             None => self.begin_to_yield(Standing::new(rank, is_idle), rank, client, socket()),
@@ -353,15 +353,16 @@ impl ConnectionPlace {
             standing: Arc::clone(&standing),
             socket,
             is_counted: self.client.is_some(),
-            slow: self.slow,
+            slow: self.slow.as_deref().copied(),
         };
         admission.shard(client).entry(client).or_default().yielding.push(yielding);
-        self.standing = Some((client, standing));
+        self.standing = Some(Box::new((client, standing)));
     }
 
     /// Removes the connection from those that give way: it ends, or its socket leaves.
     pub(crate) fn leave_yielding(&mut self) {
-        let Some((client, standing)) = self.standing.take() else { return };
+        let Some(standing) = self.standing.take() else { return };
+        let (client, standing) = *standing;
         let mut clients = self.admission.shard(client);
         let places = clients.get_mut(&client);
         let at = places.as_ref().and_then(|places| places.position(&standing));
@@ -383,9 +384,9 @@ impl ConnectionPlace {
         if self.is_lost {
             return;
         }
-        let Some((client, standing)) = &self.standing else {
+        let Some((client, standing)) = self.standing.as_deref() else {
             self.admission.slow_readers.add(reader);
-            self.slow = Some(reader);
+            self.slow = Some(Box::new(reader));
             return;
         };
         // into both lists under one lock, as only one of them may cut the connection
@@ -398,7 +399,7 @@ impl ConnectionPlace {
         let Some(one) = one else { return };
         one.slow = Some(reader);
         self.admission.slow_readers.add(reader);
-        self.slow = Some(reader);
+        self.slow = Some(Box::new(reader));
     }
 
     /// Removes the connection from the slow readers, as its client is not slow, or not any more.
@@ -411,8 +412,8 @@ impl ConnectionPlace {
 
     #[cold]
     fn leave_slow(&mut self) {
-        let Some(reader) = self.slow.take() else { return };
-        let Some((client, standing)) = &self.standing else {
+        let Some(reader) = self.slow.take().map(|reader| *reader) else { return };
+        let Some((client, standing)) = self.standing.as_deref() else {
             self.is_lost |= !self.admission.slow_readers.remove(reader);
             return;
         };

@@ -94,7 +94,7 @@ pub fn said_of_turn<T>(turn: &WaitingTurn<T>) -> log::line::LoggedUpstream<'_> {
     log::line::LoggedUpstream {
         upstream: "",
         status: None,
-        error: None,
+        error: turn.refused().map(|unavailable| Failed::Unasked(unavailable).word()),
         attempts: 0,
         queue_us: clock::monotonic_ns().saturating_sub(turn.begun_ns()) / 1000,
         connect_us: None,

@@ -107,7 +107,7 @@ pub fn ask_stage(
         may_change: applications.take_tunnels,
         id: given.unwrap_or(&made),
         named: trusted.told_field(),
-        trace: asked.trace.as_ref().map(ExchangeTrace::told),
+        trace: asked.trace.as_deref().map(ExchangeTrace::told),
     };
     let mut text = Vec::with_capacity(1024);
     // what is asked of the server as a whole has no path
@@ -115,7 +115,7 @@ pub fn ask_stage(
     let (written, copy) = stage::write(head, judged.as_deref(), &origin, &mut text)?;
     let (method, key, owner) = (head.method, hash(head.target), RequestOwner::default());
     let ask = ApplicationRequest::new(method, key, owner, text, written);
-    let trace = asked.trace.as_ref().and_then(ExchangeTrace::recorded);
+    let trace = asked.trace.as_deref().and_then(ExchangeTrace::recorded);
     Ok(ApplicationRequest { copy: Some(copy), trace, ..ask })
 }
 
@@ -133,7 +133,7 @@ pub struct ExchangeTag {
     /// The rule of the site that asks, if an [authority](settings::ForwardAuthSettings) is asked.
     pub rule: Option<u16>,
     /// Where it stands in a trace, if this server stands there.
-    pub trace: Option<ExchangeTrace>,
+    pub trace: Option<Box<ExchangeTrace>>,
 }
 
 /// Spans of servers that decide are numbered from here on, below that of the request; those of attempts are from 1 on.
@@ -236,8 +236,10 @@ pub fn ask(
         return Err(Unasked::TooLarge);
     }
     let ExchangeTag { destination, id, trace, .. } = asked;
-    let (trace, recorded) =
-        (trace.as_ref().map(ExchangeTrace::told), trace.as_ref().and_then(ExchangeTrace::recorded));
+    let (trace, recorded) = (
+        trace.as_deref().map(ExchangeTrace::told),
+        trace.as_deref().and_then(ExchangeTrace::recorded),
+    );
     let mut given = Cow::Borrowed(request.passed.map_or(&[][..], |passed| &passed.given[..]));
     match tunnel {
         None => {}
@@ -415,14 +417,14 @@ pub fn ask_authority(
         id: tag.id,
         hidden,
         given: &given,
-        trace: tag.trace.as_ref().map(ExchangeTrace::told),
+        trace: tag.trace.as_deref().map(ExchangeTrace::told),
         values: &HeadValues::default(),
     };
     let mut text = Vec::with_capacity(1024);
     let written = request::write(&asked, application.authority(0), &proxy.request, &mut text)
         .map_err(Unasked::Refused)?;
     let ask = ApplicationRequest::new(Method::Get, key, owner, text, written);
-    let trace = tag.trace.as_ref().and_then(ExchangeTrace::recorded);
+    let trace = tag.trace.as_deref().and_then(ExchangeTrace::recorded);
     Ok(with_sign_in(ApplicationRequest { trace, ..ask }, proxy, request, asker))
 }
 

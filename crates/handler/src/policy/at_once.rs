@@ -10,17 +10,18 @@
 //! ```
 //!
 //! A request asks when it is whole, so no place is held by a client that is slow to ask; it has its place
-//! until its answer is sent. A request that waits has an eventfd, which stands for the socket of an exchange: all
-//! engines wait for it as for that, and notice as always that a client leaves (ADR 0062).
+//! until its answer is sent. A request that waits stands for an exchange: engines wait for it as for that, by a waker or
+//! by an eventfd in the place of a socket, and notice as always that a client leaves (ADR 0062).
 
+use forebay_conn::{SocketId, WakeSlot, Wants};
 use forebay_control::ranked::Turn;
 use forebay_control::shared::SharedCount;
 use forebay_policy::rule::{InFlight, Over};
 use forebay_sys::clock;
-use forebay_sys::epoll::Bell;
 use forebay_upstream::queue::{Asking, RequestOwner, UpstreamQueue, WaiterId};
+use forebay_upstream::wake_bell::WakeBell;
 use std::hash::{BuildHasher, RandomState};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The places of one rule, and those that wait for one. Kept through reloads by the rule's name.
@@ -38,9 +39,9 @@ struct Places {
 }
 
 /// How one that waits is told: `None` says that it gives way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct PlaceWaiter {
-    bell: Bell,
+    slot: WakeSlot,
     told: OnceLock<Option<Taken>>,
 }
 
@@ -63,6 +64,7 @@ pub struct InFlightPlace {
 pub struct PlaceWait {
     at_once: Arc<AtOnce>,
     waiter: Arc<PlaceWaiter>,
+    bell: WakeBell,
     id: WaiterId,
     until_ms: u64,
     /// It has what it was told, or does not wait for it.
@@ -141,10 +143,9 @@ impl AtOnce {
         }
         let mut waiter = None;
         let item = || {
-            let bell = Bell::new().ok()?;
-            let told = Arc::new(PlaceWaiter { bell, told: OnceLock::new() });
+            let told = Arc::<PlaceWaiter>::default();
             waiter = Some(Arc::clone(&told));
-            Some(told)
+            told
         };
         let asking = Asking { owner, ..Asking::default() };
         let (id, displaced) = places.queue.push(asking, since_ns, item).map_err(|_| NoPlace)?;
@@ -157,7 +158,8 @@ impl AtOnce {
         places.hand_out(since_ns);
         let until_ms = now_ms + u64::from(places.deadline_ms);
         let at_once = Arc::clone(self);
-        Ok(PlaceAsked::Waits(PlaceWait { at_once, waiter, id, until_ms, is_over: false }))
+        let bell = WakeBell::default();
+        Ok(PlaceAsked::Waits(PlaceWait { at_once, waiter, bell, id, until_ms, is_over: false }))
     }
 
     /// How many there are now.
@@ -237,7 +239,7 @@ impl PlaceWaiter {
     fn tell(&self, taken: Option<Taken>) {
         // each is told once: it has left the queue before
         let _ = self.told.set(taken);
-        self.bell.ring();
+        self.slot.wake();
     }
 }
 
@@ -248,14 +250,20 @@ impl Drop for InFlightPlace {
 }
 
 impl PlaceWait {
-    /// Becomes readable when it is told.
-    pub fn bell(&self) -> BorrowedFd<'_> {
-        self.waiter.bell.as_fd()
+    /// Where a loop leaves what wakes the request when it is told.
+    pub fn wake_slot(&self) -> &WakeSlot {
+        &self.waiter.slot
     }
 
-    /// Until when it waits, on the clock it has asked by.
+    /// Becomes readable then, where nothing is in the slot.
+    pub fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
+        self.bell.socket(&self.waiter.slot)
+    }
+
+    /// Until when it waits, on the clock it has asked by: not at all where it could not be told, for want of a
+    /// descriptor.
     pub fn until_ms(&self) -> u64 {
-        self.until_ms
+        if self.bell.is_deaf() { 0 } else { self.until_ms }
     }
 
     /// Whether it was told.

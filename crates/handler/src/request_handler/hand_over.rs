@@ -65,7 +65,7 @@ impl RequestHandler {
             Err(unavailable) => (exchange.refused(unavailable), None),
         };
         let hands_over = HandsOver::new(exchange, place);
-        ProcessOutcome::Relay(Box::new(Detour::HandOver(Box::new(hands_over))))
+        ProcessOutcome::Relay(Detour::HandOver(Box::new(hands_over)))
     }
 
     /// A request that was offered to receivers has come to something.

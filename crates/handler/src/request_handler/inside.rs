@@ -66,9 +66,7 @@ impl RequestHandler {
             // one that cannot be asked is an exchange, too, so that the log has its line
             Err(_) => (exchange.failed(InsideFailure::NoRoom), None),
         };
-        ProcessOutcome::Relay(Box::new(Detour::Inside(Box::new(AsksHandler::new(
-            exchange, thread,
-        )))))
+        ProcessOutcome::Relay(Detour::Inside(Box::new(AsksHandler::new(exchange, thread))))
     }
 
     /// What a handler is told of a request; `None` if its path cannot be read.
@@ -90,7 +88,7 @@ impl RequestHandler {
             fields: self.applications.given(asked.destination.site),
             client: None,
         };
-        let mut fields = fields_for(request, hidden, asked.trace.as_ref());
+        let mut fields = fields_for(request, hidden, asked.trace.as_deref());
         let tunnel = self.standpoint().tunnel_of(head);
         let upgrade = takes_upgrades.then(|| asked_protocols(head, tunnel)).flatten();
         let upgrade = upgrade.map(|protocols| {

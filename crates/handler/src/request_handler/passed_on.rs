@@ -55,7 +55,7 @@ impl RequestHandler {
         match Exchange::new(&application, ask, tag, self.now.monotonic_ms) {
             Ok(exchange) => {
                 let passing = PassingExchange::new(exchange, place).keeping(thread);
-                ProcessOutcome::Relay(Box::new(Detour::Application(passing)))
+                ProcessOutcome::Relay(Detour::Application(Box::new(passing)))
             }
             Err(unavailable) => {
                 let (status, text) = failed(Failed::Unasked(unavailable));

@@ -28,7 +28,7 @@ impl RequestHandler {
                 // until it is processed again it is no work
                 ticket.end();
                 self.processed = ProcessTimes::default();
-                Some(ProcessOutcome::Relay(Box::new(Detour::Place(WaitsForPlace::new(wait)))))
+                Some(ProcessOutcome::Relay(Detour::Place(Box::new(WaitsForPlace::new(wait)))))
             }
             Err(at_once::NoPlace) => {
                 ticket.end();

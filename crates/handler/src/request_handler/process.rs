@@ -13,7 +13,7 @@ use crate::policy::Ticket;
 use forebay_config::Role;
 use forebay_conn::{
     BodyDecision, Job as _, JobKind, PassedConnection, Peer, Process, ProcessOutcome, Refusal,
-    Relayed, Reply, Request,
+    Relay as _, Relayed, Reply, Request,
 };
 use forebay_http::head::{Head, Method};
 use forebay_http::status::reason;
@@ -140,7 +140,12 @@ impl Process for RequestHandler {
                 self.pools.with(|pool| over.exchange.begin(pool, now_ms));
             }
             Detour::Inside(inside) => inside.exchange.begin(now_ms),
-            Detour::Turn(_) | Detour::Place(_) => {}
+            Detour::Turn(waits) => waits.turn.begin(now_ms),
+            Detour::Place(_) => {}
+        }
+        // a thread waits in poll: where there is no descriptor by which it could be told, nothing is waited for
+        if self.thread.is_some() && relay.is_deaf() {
+            relay.expire();
         }
     }
 
@@ -296,7 +301,7 @@ impl RequestHandler {
                 ProcessOutcome::Replied
             }
             ProcessOutcome::HandOver => ProcessOutcome::HandOver,
-            ProcessOutcome::Relay(none) => match *none {},
+            ProcessOutcome::Relay(none) => match none {},
             ProcessOutcome::Job(work) => self.needs_worker(work, request, ticket, reply),
         }
     }

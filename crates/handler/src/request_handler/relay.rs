@@ -21,7 +21,8 @@ use forebay_conn::{
 use forebay_engine::admission::ConnectionPlace;
 use forebay_http::challenge::without_connection;
 use forebay_http::client::ClientKey;
-use forebay_http::head::{Method, RequestTarget};
+use forebay_http::framing::Framing;
+use forebay_http::head::{Method, RequestTarget, Version};
 use forebay_http::path::NormalPath;
 use forebay_http::response::Response;
 use forebay_http::status::{push_line, reason};
@@ -148,7 +149,7 @@ impl RequestHandler {
             Ok(PassingExchange::new(exchange, Some(place)))
         });
         match passing {
-            Ok(passing) => ProcessOutcome::Relay(Box::new(Detour::Application(passing))),
+            Ok(passing) => ProcessOutcome::Relay(Detour::Application(Box::new(passing))),
             Err(unavailable) => {
                 self.metrics.add(Counter::UpstreamUnavailable, 1);
                 (_, reply.retry_after_s) = refused(unavailable);
@@ -471,8 +472,14 @@ impl RequestHandler {
         let id = known.unwrap_or_else(|| self.ids.number());
         let (content, user) = (self.site.content_number(), self.site.user(request));
         let trace = self.place_exchange(request, id, rule);
-        let asked =
-            ExchangeTag { destination: destination.clone(), content, id, user, rule, trace };
+        let asked = ExchangeTag {
+            destination: destination.clone(),
+            content,
+            id,
+            user,
+            rule,
+            trace: trace.clone(),
+        };
         let Some(application) = self.applications.get(&asked.destination) else {
             // content and applications are replaced together
             self.refuse(502, "There is no such application", reply);
@@ -503,8 +510,18 @@ impl RequestHandler {
                     // one that cannot be asked is an exchange, too, so that the log has its line
                     Ok(exchange) => {
                         let passing = PassingExchange::new(exchange, place).keeping(thread);
-                        let passing = passing.of_request(is_of_request(request, rule));
-                        return ProcessOutcome::Relay(Box::new(Detour::Application(passing)));
+                        let mut passing = passing.of_request(is_of_request(request, rule));
+                        // over HTTP/2 many may come together, and begin when all have
+                        let is_alone = request.head.version != Version::Http2
+                            || request.head.tunnel.is_some()
+                            || !matches!(request.head.framing, Framing::None | Framing::Sized(0));
+                        if !is_alone
+                            && let Some(waits) =
+                                passing.set_aside_early(self.site.content(), &self.applications)
+                        {
+                            return ProcessOutcome::Relay(Detour::Turn(Box::new(waits)));
+                        }
+                        return ProcessOutcome::Relay(Detour::Application(Box::new(passing)));
                     }
                     Err(unavailable) => failed(Failed::Unasked(unavailable)),
                 }

@@ -19,7 +19,7 @@ use forebay_upstream::exchange::Exchange;
 
 /// Where the request of an exchange stands, if that is known.
 pub(super) fn place_of(tag: &ExchangeTag) -> Option<RequestTrace> {
-    tag.trace.map(|trace| trace.place)
+    tag.trace.as_deref().map(|trace| trace.place)
 }
 
 impl RequestHandler {
@@ -47,7 +47,7 @@ impl RequestHandler {
         request: &Request<'_>,
         id: u128,
         rule: Option<u16>,
-    ) -> Option<ExchangeTrace> {
+    ) -> Option<Box<ExchangeTrace>> {
         let tracer = self.tracer.as_mut()?;
         let known = request.passed.and_then(|passed| passed.trace);
         let parent = || {
@@ -61,7 +61,7 @@ impl RequestHandler {
         let before = || request.passed.map_or(0, |passed| passed.allowed.len());
         let decision = rule.map(|_| before());
         let processed_ns = std::mem::take(&mut self.processed).begun_ns;
-        Some(ExchangeTrace::new(place, decision, processed_ns))
+        Some(Box::new(ExchangeTrace::new(place, decision, processed_ns)))
     }
 
     /// Where a request stands whose answer begins, if it is recorded, and when it was looked at. `named`: under what id
@@ -76,7 +76,7 @@ impl RequestHandler {
     ) -> Option<(RequestTrace, ProcessTimes)> {
         let processed = std::mem::take(&mut self.processed);
         if let Some(tag) = relay.and_then(tag_of) {
-            return recorded(tag.trace.as_ref());
+            return recorded(tag.trace.as_deref());
         }
         let request = request?;
         if let Some(place) = request.passed.and_then(|passed| passed.trace) {
@@ -128,8 +128,9 @@ impl RequestHandler {
     /// What was asked of an exchange goes on elsewhere: its spans are sent on now.
     pub(super) fn send_spans_of(&self, exchange: &Exchange<ExchangeTag>) {
         let Some(tracer) = &self.tracer else { return };
-        if let Some(trace) = exchange.tag.trace.filter(|trace| trace.recorded().is_some()) {
-            let spans = AskedSpans::of_exchange(&trace, exchange, &said_of(exchange));
+        let trace = exchange.tag.trace.as_deref();
+        if let Some(trace) = trace.filter(|trace| trace.recorded().is_some()) {
+            let spans = AskedSpans::of_exchange(trace, exchange, &said_of(exchange));
             spans.send(tracer.queue(), trace.place.context);
         }
     }
@@ -158,7 +159,7 @@ fn asked_spans(detour: &Detour, context: TraceContext) -> Option<AskedSpans> {
     Some(match detour {
         Detour::Application(passing) => {
             let exchange = &passing.exchange;
-            AskedSpans::of_exchange(exchange.tag.trace.as_ref()?, exchange, &said_of(exchange))
+            AskedSpans::of_exchange(exchange.tag.trace.as_deref()?, exchange, &said_of(exchange))
         }
         Detour::HandOver(over) => AskedSpans::of(context, &said_of_receiver(&over.exchange)),
         Detour::Inside(inside) => AskedSpans::of(context, &said_of_handler(&inside.exchange)),

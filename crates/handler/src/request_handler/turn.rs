@@ -71,9 +71,14 @@ impl RequestHandler {
     ) -> Relayed<ServerJob> {
         let Detour::Turn(waits) = detour else { return Relayed::Broken };
         let now_ms = self.now.monotonic_ms;
+        let mut asked = waits.turn.tag.clone();
+        if let Some(unavailable) = waits.turn.refused() {
+            self.begin_answer(request, &mut asked, reply);
+            let (status, text) = self.say_unanswered(Failed::Unasked(unavailable), ticket, reply);
+            return self.refuse_for(&asked, request, ticket.as_ref(), status, text, reply);
+        }
         let turn = waits.turn.take(now_ms);
         let application = Arc::clone(waits.turn.application());
-        let mut asked = waits.turn.tag.clone();
         let content = self.site.swap_content(Arc::clone(&waits.content));
         let applications =
             std::mem::replace(&mut self.applications, Arc::clone(&waits.applications));
@@ -91,7 +96,7 @@ impl RequestHandler {
         match made {
             Ok(mut exchange) => {
                 exchange.go_on(turn, now_ms);
-                *detour = Detour::Application(waits.passing(exchange));
+                *detour = Detour::Application(Box::new(waits.passing(exchange)));
                 Relayed::GoesOn
             }
             Err((status, text)) => {

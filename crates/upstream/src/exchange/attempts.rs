@@ -9,7 +9,7 @@ use crate::group::MemberIndex;
 use crate::group::health::HealthSign;
 use crate::group::retry::{self, AttemptFailure};
 use crate::messages::request::HostSent;
-use crate::places::queue::Asking;
+use crate::places::queue::{Asking, MemberChoice};
 use crate::settings::WhenDown;
 use crate::upstreams::connection::UpstreamConnection;
 use crate::upstreams::down::{OutageLook, OutageWait};
@@ -171,7 +171,8 @@ impl<T> Exchange<T> {
                 let (owner, key) = (self.asked.owner, self.asked.key);
                 // another one, if there is one
                 let tried = self.tries.tried.last().copied().into_iter().collect();
-                let asking = Asking { owner, key, tried, ..Asking::default() };
+                let choice = MemberChoice { tried, ..MemberChoice::default() };
+                let asking = Asking::new(owner, key).of(choice);
                 match self.application.upstreams().ask(asking) {
                     Ok(upstreams::SlotOrWait::Begun(slot)) => {
                         if let Err(failure) = self.begin_with(slot, None) {
@@ -407,9 +408,8 @@ impl<T> Exchange<T> {
                     AttemptFailure::Tls(fault) => is_certain(fault),
                     _ => false,
                 };
-                upstreams
-                    .ask(Asking { owner, key: self.asked.key, tried, only_others, wanted: None })
-                    .ok()
+                let choice = MemberChoice { tried, only_others, wanted: None };
+                upstreams.ask(Asking::new(owner, self.asked.key).of(choice)).ok()
             }
             false => None,
         };

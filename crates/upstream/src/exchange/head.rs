@@ -13,7 +13,7 @@ use forebay_conn::handler::relay::RelayNext;
 use forebay_http::body::{BodyDecoder, ChunkTolerance, Trailers};
 use forebay_http::framing::Framing;
 use forebay_http::head::{self, Lines};
-use forebay_http::response::{BodyFraming, Response};
+use forebay_http::response::BodyFraming;
 use forebay_sys::socket::Received;
 use forebay_tls::TlsFault;
 
@@ -137,7 +137,8 @@ impl<T> Exchange<T> {
                         })
                     }
                 };
-                let is_endless = is_event_stream(&head);
+                // it ends when its client has had enough: it keeps a place as a tunnel does
+                let is_endless = head.is_event_stream;
                 let is_unfit = self.binding.look(&head);
                 let (start, end) = (self.answer.at, self.answer.at + head.len);
                 self.answer.fields = Some(head.keep(&self.answer.received[start..end]));
@@ -170,13 +171,4 @@ impl<T> Exchange<T> {
             Err(_) => Err(AttemptFailure::Malformed),
         }
     }
-}
-
-/// Whether the answer is a stream of events, which ends when its client has had enough: it keeps a place as a tunnel does.
-fn is_event_stream(head: &Response<'_>) -> bool {
-    let is_stream = |value: &[u8]| {
-        let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default();
-        media_type.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
-    };
-    head.values("Content-Type").any(is_stream)
 }

@@ -70,7 +70,7 @@ impl<T> Exchange<T> {
                 }
             }
         }
-        let asking = Asking { owner: self.asked.owner, key: self.asked.key, ..Asking::default() };
+        let asking = Asking::new(self.asked.owner, self.asked.key);
         match self.application.upstreams().ask(asking) {
             Ok(upstreams::SlotOrWait::Begun(slot)) => return self.begin_with(slot, None),
             Ok(upstreams::SlotOrWait::Waits(wait)) => self.wait_for(wait),

@@ -256,8 +256,10 @@ impl<T> Exchange<T> {
     /// Until when that may last.
     pub(super) fn own_deadline_ms(&self) -> u64 {
         let settings::GroupSettings { timeouts, queue, .. } = self.application.settings().group();
-        if let ExchangePhase::Away(wait) = &self.phase {
-            return wait.next_ms();
+        match &self.phase {
+            ExchangePhase::Away(wait) => return wait.next_ms(),
+            ExchangePhase::Waiting(wait) if wait.is_deaf() => return 0,
+            _ => {}
         }
         let time = match self.waits() {
             Await::Slot => queue.time,

@@ -8,9 +8,11 @@ use super::state::Exchange;
 use crate::application::Application;
 use crate::group::Unavailable;
 use crate::group::retry::AttemptFailure;
+use crate::places::queue::{Asking, RequestOwner};
+use crate::settings::WhenDown;
 use crate::upstreams::connection::UpstreamConnection;
-use crate::upstreams::{QueueWait, UpstreamSlot};
-use forebay_conn::{SocketId, Wants};
+use crate::upstreams::{QueueWait, SlotOrWait, UpstreamSlot};
+use forebay_conn::{SocketId, WakeSlot, Wants};
 use forebay_sys::clock;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -21,7 +23,7 @@ pub struct WaitingTurn<T> {
     /// What its handler must remember.
     pub tag: T,
     application: Arc<Application>,
-    wait: QueueWait,
+    stage: TurnStage,
     /// Since when, in nanoseconds.
     begun_ns: u64,
     /// Until then it waits.
@@ -29,6 +31,17 @@ pub struct WaitingTurn<T> {
     /// Until then its client does.
     client_until_ms: u64,
     is_late: bool,
+}
+
+/// How far a wait has come.
+enum TurnStage {
+    /// It has not begun: what will be asked for.
+    Unbegun(RequestOwner, u64),
+    Queued(QueueWait),
+    /// It was its turn at once.
+    Begun(Option<Box<UpstreamSlot>>),
+    /// It was not to wait.
+    Refused(Unavailable),
 }
 
 /// What has become of the wait.
@@ -46,12 +59,8 @@ impl<T: Clone> Exchange<T> {
     /// What is to be kept of an exchange that has just begun, if it waits for its turn and can be made anew from its
     /// request.
     pub fn set_aside(&mut self) -> Option<WaitingTurn<T>> {
-        let is_bare = self.linked.is_none()
-            && self.tries.tried.is_empty()
-            && self.binding.owner().is_none()
-            && self.acknowledge_ms.is_none();
         let ExchangePhase::Waiting(_) = self.phase else { return None };
-        if !is_bare {
+        if !self.is_bare() {
             return None;
         }
         let until_ms = self.own_deadline_ms();
@@ -60,15 +69,41 @@ impl<T: Clone> Exchange<T> {
         else {
             return None;
         };
-        Some(WaitingTurn {
+        Some(self.waiting(TurnStage::Queued(wait), until_ms))
+    }
+
+    /// The same of one that has not begun and will have to wait, since others do: it enters the queue when it
+    /// [begins](WaitingTurn::begin). So those that come together are not in memory together. Not where it could wait for
+    /// something else.
+    pub fn set_aside_early(&mut self) -> Option<WaitingTurn<T>> {
+        let is_early = matches!(self.phase, ExchangePhase::Unbegun)
+            && self.application.settings().group().queue.down == WhenDown::Fail
+            && self.application.upstreams().is_waited_for()
+            && self.is_bare();
+        is_early.then(|| {
+            let stage = TurnStage::Unbegun(self.asked.owner, self.asked.key);
+            self.waiting(stage, self.asked.until_ms)
+        })
+    }
+
+    /// Whether it is no more than its request stands for.
+    fn is_bare(&self) -> bool {
+        self.linked.is_none()
+            && self.tries.tried.is_empty()
+            && self.binding.owner().is_none()
+            && self.acknowledge_ms.is_none()
+    }
+
+    fn waiting(&self, stage: TurnStage, until_ms: u64) -> WaitingTurn<T> {
+        WaitingTurn {
             tag: self.tag.clone(),
             application: Arc::clone(&self.application),
-            wait,
+            stage,
             begun_ns: self.times.begun_ns,
             until_ms,
             client_until_ms: self.asked.until_ms,
             is_late: false,
-        })
+        }
     }
 }
 
@@ -102,25 +137,62 @@ impl<T> Exchange<T> {
 }
 
 impl<T> WaitingTurn<T> {
+    /// It enters the queue, unless it has.
+    pub fn begin(&mut self, now_ms: u64) {
+        let TurnStage::Unbegun(owner, key) = self.stage else { return };
+        let time_ms = self.application.settings().group().queue.time.as_millis();
+        let time_ms = u64::try_from(time_ms).unwrap_or(u64::MAX);
+        self.until_ms = self.client_until_ms.min(now_ms.saturating_add(time_ms));
+        self.stage = match self.application.upstreams().ask(Asking::new(owner, key)) {
+            Ok(SlotOrWait::Waits(wait)) => TurnStage::Queued(wait),
+            Ok(SlotOrWait::Begun(slot)) => TurnStage::Begun(Some(Box::new(slot))),
+            Err(unavailable) => TurnStage::Refused(unavailable),
+        };
+    }
+
     /// The application that it waits for.
     pub fn application(&self) -> &Arc<Application> {
         &self.application
     }
 
-    /// What becomes readable with its turn.
-    pub fn socket(&self) -> (SocketId, BorrowedFd<'_>, Wants) {
-        let (id, bell) = self.wait.bell();
-        (id, bell, Wants { read: true, write: false })
+    /// Why it was not to wait. Then it is refused, and no exchange is made again.
+    pub fn refused(&self) -> Option<Unavailable> {
+        match self.stage {
+            TurnStage::Refused(unavailable) => Some(unavailable),
+            _ => None,
+        }
+    }
+
+    fn queued(&self) -> Option<&QueueWait> {
+        match &self.stage {
+            TurnStage::Queued(wait) => Some(wait),
+            _ => None,
+        }
+    }
+
+    /// Where a loop leaves what wakes the request with its turn.
+    pub fn wake_slot(&self) -> Option<&WakeSlot> {
+        self.queued().map(QueueWait::wake_slot)
+    }
+
+    /// What becomes readable with its turn, where nothing is in the slot.
+    pub fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
+        self.queued()?.socket()
     }
 
     /// Whether the wait is over.
     pub fn is_over(&self) -> bool {
-        self.is_late || self.wait.is_told()
+        let is_told = match &self.stage {
+            TurnStage::Unbegun(..) => false,
+            TurnStage::Queued(wait) => wait.is_told(),
+            TurnStage::Begun(_) | TurnStage::Refused(_) => true,
+        };
+        self.is_late || is_told
     }
 
     /// Until when it may last.
     pub fn deadline_ms(&self) -> u64 {
-        self.until_ms
+        if self.queued().is_some_and(QueueWait::is_deaf) { 0 } else { self.until_ms }
     }
 
     /// That time is over.
@@ -137,7 +209,13 @@ impl<T> WaitingTurn<T> {
     pub fn take(&mut self, now_ms: u64) -> TurnOutcome {
         let is_of_client = now_ms >= self.client_until_ms;
         let late = if is_of_client { Unavailable::Deadline } else { Unavailable::Late };
-        let told = if self.is_late { None } else { self.wait.take() };
+        let told = match &mut self.stage {
+            _ if self.is_late => None,
+            TurnStage::Queued(wait) => wait.take(),
+            TurnStage::Begun(slot) => slot.take().map(|slot| Ok((*slot, None))),
+            TurnStage::Refused(unavailable) => Some(Err(*unavailable)),
+            TurnStage::Unbegun(..) => None,
+        };
         TurnOutcome {
             given: told.unwrap_or(Err(late)),
             begun_ns: self.begun_ns,

@@ -25,7 +25,7 @@ use crate::receivers::loan::{Loan, LoanLoss};
 use crate::settings::GroupSettings;
 use crate::upstreams::QueueWait;
 use forebay_conn::handler::relay::{LentRequest, RelayNext, RelayRead};
-use forebay_conn::{Await, Relay, SocketId, Wants};
+use forebay_conn::{Await, Relay, SocketId, WakeSlot, Wants};
 use forebay_http::head::Method;
 use forebay_sys::clock;
 use forebay_sys::socket::SocketNumber;
@@ -225,10 +225,7 @@ impl<T> HandOverExchange<T> {
 impl<T: Send> Relay for HandOverExchange<T> {
     fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         match &self.phase {
-            HandOverPhase::Waiting(wait) => {
-                let (id, bell) = wait.bell();
-                Some((id, bell, Wants { read: true, write: false }))
-            }
+            HandOverPhase::Waiting(wait) => wait.socket(),
             HandOverPhase::Ready(link) => {
                 let wants = Wants { read: false, write: !link.can_write };
                 Some((link.connection.id, link.connection.as_fd(), wants))
@@ -239,6 +236,13 @@ impl<T: Send> Relay for HandOverExchange<T> {
                 Some((link.connection.id, link.connection.as_fd(), wants))
             }
             HandOverPhase::Unbegun | HandOverPhase::Over(..) => None,
+        }
+    }
+
+    fn wake_slot(&self) -> Option<&WakeSlot> {
+        match &self.phase {
+            HandOverPhase::Waiting(wait) => Some(wait.wake_slot()),
+            _ => None,
         }
     }
 
@@ -350,6 +354,9 @@ impl<T: Send> Relay for HandOverExchange<T> {
     }
 
     fn deadline_ms(&self) -> u64 {
+        if matches!(&self.phase, HandOverPhase::Waiting(wait) if wait.is_deaf()) {
+            return 0;
+        }
         let GroupSettings { timeouts, queue, .. } = self.settings();
         let time = match self.awaits() {
             Await::Slot => queue.time,

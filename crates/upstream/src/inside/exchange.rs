@@ -9,13 +9,12 @@ use super::request::{InsideRequest, RequestParts};
 use super::response::InsideResponse;
 use super::run::HandlerRun;
 use super::{HandlerLimits, InsideCode};
+use crate::wake_bell::WakeBell;
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::{Await, SocketId, WakeSlot, Wants};
 use forebay_sys::clock;
-use forebay_sys::epoll::Bell;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, OnceLock};
-use std::task::{Wake, Waker};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// So long a client may send nothing of a body for which there is room.
@@ -88,22 +87,11 @@ pub struct InsideExchange<T> {
     abort_on_close: bool,
     /// Bytes of the request's body that may still come.
     left_bytes: u64,
-    socket_id: SocketId,
-    bell: OnceLock<Option<Arc<BellWaker>>>,
+    bell: WakeBell,
     begun_ns: u64,
     head_us: Option<u64>,
     /// What follows the body of the answer, once all of that was read.
     trailers: Vec<PassedField>,
-}
-
-/// Wakes a thread that waits in `poll`.
-#[derive(Debug)]
-struct BellWaker(Bell);
-
-impl Wake for BellWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.ring();
-    }
 }
 
 impl<T> InsideExchange<T> {
@@ -142,8 +130,7 @@ impl<T> InsideExchange<T> {
             head_ms: limits.head.map(ms),
             abort_on_close: limits.abort_on_close,
             left_bytes: limits.most_bytes,
-            socket_id: SocketId::new(),
-            bell: OnceLock::new(),
+            bell: WakeBell::default(),
             begun_ns: 0,
             head_us: None,
             trailers: Vec::new(),
@@ -246,27 +233,12 @@ impl<T> InsideExchange<T> {
 
     /// What is waited for where an engine leaves nothing in the slot.
     pub fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
-        if self.bell.get().is_none() && (self.pipe.slot.is_set() || self.is_at_end()) {
-            return None;
-        }
-        let bell = self.bell.get_or_init(|| {
-            let bell = Arc::new(BellWaker(Bell::new().ok()?));
-            self.pipe.slot.set(Waker::from(Arc::clone(&bell)));
-            Some(bell)
-        });
-        let bell = bell.as_ref()?;
-        Some((self.socket_id, bell.0.as_fd(), Wants { read: true, write: false }))
-    }
-
-    fn is_at_end(&self) -> bool {
-        self.failure.is_some()
+        if self.failure.is_some() { None } else { self.bell.socket(&self.pipe.slot) }
     }
 
     /// It was woken.
     pub fn ready(&mut self) {
-        if let Some(Some(bell)) = self.bell.get() {
-            bell.0.silence();
-        }
+        self.bell.silence();
     }
 
     /// How many bytes of the request's body it takes.
@@ -310,9 +282,7 @@ impl<T> InsideExchange<T> {
             return RelayNext::Interim(100);
         }
         let has_answer = self.failure.is_some() || self.pipe.has_answer();
-        // without a bell nothing would wake a thread that waits in poll
-        let is_deaf = matches!(self.bell.get(), Some(None));
-        if is_deaf && !has_answer {
+        if self.bell.is_deaf() && !has_answer {
             self.fail(InsideFailure::NoRoom);
             return RelayNext::Answer;
         }
@@ -376,7 +346,7 @@ impl<T> InsideExchange<T> {
     /// Until when: for a client that owes more of its body, for the head of the answer, and after a change of the protocol
     /// for the next byte in either direction, and for the client's end after that of the handler.
     pub fn deadline_ms(&self) -> u64 {
-        if matches!(self.bell.get(), Some(None)) {
+        if self.bell.is_deaf() {
             return 0;
         }
         if self.is_switched {

@@ -101,14 +101,14 @@ const SINGLE: [&str; 13] = [
     "strict-transport-security",
 ];
 
-/// How long they are: a bit each.
-const LENGTHS: u64 = {
-    let (mut lengths, mut at) = (0, 0);
+/// Which of them are so long: a bit each.
+const OF_LENGTH: [u16; 32] = {
+    let (mut of_length, mut at) = ([0; 32], 0);
     while at < SINGLE.len() {
-        lengths |= 1 << SINGLE[at].len();
+        of_length[SINGLE[at].len()] |= 1 << at;
         at += 1;
     }
-    lengths
+    of_length
 };
 
 /// Which of them there have been.
@@ -118,16 +118,18 @@ struct SeenSingles(u16);
 impl SeenSingles {
     /// Whether this is one of them, and not the first of its name.
     fn is_again(&mut self, name: &str) -> bool {
-        // most names are as long as none of them
-        if LENGTHS >> name.len().min(63) & 1 == 0 {
-            return false;
+        // there are two of a length at most, and most names are as long as none
+        let mut left = OF_LENGTH.get(name.len()).copied().unwrap_or_default();
+        while left != 0 {
+            let (at, bit) = (left.trailing_zeros() as usize, left & left.wrapping_neg());
+            if SINGLE[at].eq_ignore_ascii_case(name) {
+                let was_seen = self.0 & bit != 0;
+                self.0 |= bit;
+                return was_seen;
+            }
+            left ^= bit;
         }
-        let Some(at) = SINGLE.iter().position(|single| single.eq_ignore_ascii_case(name)) else {
-            return false;
-        };
-        let was_seen = self.0 & 1 << at != 0;
-        self.0 |= 1 << at;
-        was_seen
+        false
     }
 }
 

@@ -11,12 +11,19 @@ const DIGITS: [u8; 16] = *b"0123456789abcdef";
 pub(crate) fn address(ip: IpAddr, out: &mut Vec<u8>) {
     match ip {
         IpAddr::V4(ip) => {
-            let [first, rest @ ..] = ip.octets();
-            number(first.into(), out);
-            for octet in rest {
-                out.push(b'.');
-                number(octet.into(), out);
+            // each request has it twice or more
+            let (mut text, mut len) = ([0; 16], 0);
+            for octet in ip.octets() {
+                let digits = [octet / 100, octet / 10 % 10, octet % 10];
+                let skipped = usize::from(octet < 100) + usize::from(octet < 10);
+                for digit in &digits[skipped..] {
+                    text[len] = b'0' + digit;
+                    len += 1;
+                }
+                text[len] = b'.';
+                len += 1;
             }
+            out.extend_from_slice(&text[..len - 1]);
         }
         // writing into a vector does not fail
         IpAddr::V6(ip) => _ = write!(out, "{ip}"),

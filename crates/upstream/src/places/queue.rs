@@ -13,6 +13,8 @@
 use crate::group::MemberIndex;
 use forebay_control::ranked::{Key, MOST_RANKS, Ranked, Turn};
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 
 /// So many of a rank are looked at for a client that gives way.
 pub const LOOKED_AT: usize = 32;
@@ -33,6 +35,13 @@ pub struct Asking {
     pub owner: RequestOwner,
     /// The [hash](crate::group::balance::hash) of what the request is balanced by.
     pub key: u64,
+    /// Which one it is to be; most may be any.
+    pub choice: Option<Box<MemberChoice>>,
+}
+
+/// Which upstream a request is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberChoice {
     /// Those that were asked before, which are asked again only if there is no other.
     pub tried: Vec<MemberIndex>,
     /// The one that it is asked of if that may be asked and has room.
@@ -41,11 +50,63 @@ pub struct Asking {
     pub only_others: bool,
 }
 
-/// Names one that waits: those of lower ranks are greater, and so are those that came later.
+impl Asking {
+    /// For any upstream.
+    pub fn new(owner: RequestOwner, key: u64) -> Asking {
+        Asking { owner, key, choice: None }
+    }
+
+    /// For this one, if there is one to be had.
+    #[must_use]
+    pub fn wanting(self, wanted: Option<MemberIndex>) -> Asking {
+        match wanted {
+            Some(_) => self.of(MemberChoice { wanted, ..MemberChoice::default() }),
+            None => self,
+        }
+    }
+
+    /// For one that is chosen so.
+    #[must_use]
+    pub fn of(self, choice: MemberChoice) -> Asking {
+        Asking { choice: Some(Box::new(choice)), ..self }
+    }
+
+    /// Those that were asked before.
+    pub fn tried(&self) -> &[MemberIndex] {
+        self.choice.as_ref().map_or(&[], |choice| &choice.tried)
+    }
+
+    pub(super) fn wanted(&self) -> Option<MemberIndex> {
+        self.choice.as_ref()?.wanted
+    }
+
+    pub(super) fn only_others(&self) -> bool {
+        self.choice.as_ref().is_some_and(|choice| choice.only_others)
+    }
+}
+
+/// Names one that waits: those of lower ranks are greater, and so are those that came later. The rank is in the first
+/// eight bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct WaiterId {
-    rank: u8,
-    number: u64,
+pub struct WaiterId(NonZeroU64);
+
+impl WaiterId {
+    const NUMBER_BITS: u32 = 56;
+
+    fn new(rank: u8, number: NonZeroU64) -> WaiterId {
+        WaiterId(number | u64::from(rank) << WaiterId::NUMBER_BITS)
+    }
+
+    fn rank(self) -> u8 {
+        (self.0.get() >> WaiterId::NUMBER_BITS) as u8
+    }
+
+    /// All of a rank.
+    fn all_of(rank: u8) -> RangeInclusive<WaiterId> {
+        let last = NonZeroU64::MAX.get() >> (u64::BITS - WaiterId::NUMBER_BITS);
+        let last = NonZeroU64::new(last).unwrap_or(NonZeroU64::MIN);
+        WaiterId::new(rank, NonZeroU64::MIN)..=WaiterId::new(rank, last)
+    }
 }
 
 /// One that waits.
@@ -84,9 +145,10 @@ pub struct QueueCounts {
 #[derive(Debug)]
 pub struct UpstreamQueue<T> {
     order: Ranked<WaiterId>,
-    waiting: BTreeMap<WaiterId, (Key, QueuedRequest<T>)>,
+    /// By a pointer each: half of the tree's places stay empty, since those that come are always the last.
+    waiting: BTreeMap<WaiterId, Box<(Key, QueuedRequest<T>)>>,
     most: usize,
-    next: u64,
+    next: NonZeroU64,
     ranks: Vec<RankQueue>,
     shares: [f64; MOST_RANKS],
 }
@@ -124,7 +186,8 @@ impl<T> UpstreamQueue<T> {
         let order = Ranked::new(&[0.0; MOST_RANKS], usize::MAX, seed);
         let order = order.unwrap_or_else(|_| Ranked::single(usize::MAX, seed));
         let shares = [0.0; MOST_RANKS];
-        UpstreamQueue { order, waiting: BTreeMap::new(), most, next: 0, ranks: Vec::new(), shares }
+        let (waiting, ranks) = (BTreeMap::new(), Vec::new());
+        UpstreamQueue { order, waiting, most, next: NonZeroU64::MIN, ranks, shares }
     }
 
     /// Each rank is sure of this share of the upstreams' time while it waits, whatever higher ranks want.
@@ -166,8 +229,7 @@ impl<T> UpstreamQueue<T> {
 
     /// Since when the oldest of a rank waits, in nanoseconds.
     pub fn waits_since(&self, rank: u8) -> Option<u64> {
-        let all = WaiterId { rank, number: 0 }..=WaiterId { rank, number: u64::MAX };
-        self.waiting.range(all).next().map(|(_, (_, waiting))| waiting.since_ns)
+        self.waiting.range(WaiterId::all_of(rank)).next().map(|(_, one)| one.1.since_ns)
     }
 
     /// How many wait.
@@ -195,10 +257,10 @@ impl<T> UpstreamQueue<T> {
         &mut self,
         asking: Asking,
         since_ns: u64,
-        item: impl FnOnce() -> Option<T>,
+        item: impl FnOnce() -> T,
     ) -> Result<(WaiterId, Option<QueuedRequest<T>>), QueueRefusal> {
         let RequestOwner { rank, client } = asking.owner;
-        let again = !asking.tried.is_empty();
+        let again = !asking.tried().is_empty();
         let rank = rank.min(MOST_RANKS as u8 - 1);
         let known = self.rank(rank);
         known.counts.offered += 1;
@@ -213,12 +275,12 @@ impl<T> UpstreamQueue<T> {
                 Some(other.ok_or(QueueRefusal::Full)?)
             }
         };
-        let waiting = QueuedRequest { asking, since_ns, item: item().ok_or(QueueRefusal::Full)? };
+        let waiting = QueuedRequest { asking, since_ns, item: item() };
         let displaced = other.and_then(|other| self.remove(other));
-        let id = WaiterId { rank, number: self.next };
-        self.next += 1;
+        let id = WaiterId::new(rank, self.next);
+        self.next = self.next.saturating_add(1);
         let Ok(key) = self.order.push(rank, client, 1, id) else { return Err(QueueRefusal::Full) };
-        self.waiting.insert(id, (key, waiting));
+        self.waiting.insert(id, Box::new((key, waiting)));
         let counts = &mut self.rank(rank).counts;
         (counts.unfinished, counts.waiting) = (counts.unfinished + 1, counts.waiting + 1);
         Ok((id, displaced))
@@ -231,9 +293,8 @@ impl<T> UpstreamQueue<T> {
 
     /// The last that came of those of a rank.
     fn of_rank(&self, rank: u8) -> impl Iterator<Item = (WaiterId, u64)> {
-        let all = WaiterId { rank, number: 0 }..=WaiterId { rank, number: u64::MAX };
-        let found = self.waiting.range(all).rev();
-        found.map(|(id, (_, waiting))| (*id, waiting.asking.owner.client))
+        let found = self.waiting.range(WaiterId::all_of(rank)).rev();
+        found.map(|(id, one)| (*id, one.1.asking.owner.client))
     }
 
     /// One of another rank that gives way to this one.
@@ -274,7 +335,7 @@ impl<T> UpstreamQueue<T> {
         }
         known.counts.unfinished += 1;
         known.counts.began += 1;
-        let id = WaiterId { rank, number: self.next };
+        let id = WaiterId::new(rank, self.next);
         let _ = self.order.push(rank, owner.client, 1, id);
         Ok(self.order.pop_within(rank).map(|(_, turn)| turn))
     }
@@ -287,8 +348,8 @@ impl<T> UpstreamQueue<T> {
     /// The one that is next of the ranks down to `last`, which begins at `now_ns`.
     pub fn pop_down_to(&mut self, last: u8, now_ns: u64) -> Option<(QueuedRequest<T>, Turn)> {
         let (id, turn) = self.order.pop_within(last)?;
-        let (_, waiting) = self.waiting.remove(&id)?;
-        let counts = &mut self.rank(id.rank).counts;
+        let (_, waiting) = *self.waiting.remove(&id)?;
+        let counts = &mut self.rank(id.rank()).counts;
         counts.waiting = counts.waiting.saturating_sub(1);
         counts.began += 1;
         counts.waited_ns += now_ns.saturating_sub(waiting.since_ns);
@@ -297,9 +358,9 @@ impl<T> UpstreamQueue<T> {
 
     /// One that waits does no longer; `None` if it does not wait.
     pub fn remove(&mut self, id: WaiterId) -> Option<QueuedRequest<T>> {
-        let (key, waiting) = self.waiting.remove(&id)?;
+        let (key, waiting) = *self.waiting.remove(&id)?;
         self.order.remove(key);
-        let counts = &mut self.rank(id.rank).counts;
+        let counts = &mut self.rank(id.rank()).counts;
         counts.waiting = counts.waiting.saturating_sub(1);
         counts.unfinished = counts.unfinished.saturating_sub(1);
         Some(waiting)
@@ -339,7 +400,7 @@ mod tests {
         item: &'static str,
     ) -> Pushed {
         let asking = Asking { owner: RequestOwner { rank, client }, ..Asking::default() };
-        queue.push(asking, 0, || Some(item))
+        queue.push(asking, 0, || item)
     }
 
     fn of(queue: &mut UpstreamQueue<&'static str>, rank: u8, client: u64) -> Pushed {
@@ -348,7 +409,8 @@ mod tests {
 
     fn again(queue: &mut UpstreamQueue<&'static str>, rank: u8, client: u64) -> Pushed {
         let owner = RequestOwner { rank, client };
-        queue.push(Asking { owner, tried: vec![0], ..Asking::default() }, 0, || Some(""))
+        let choice = MemberChoice { tried: vec![0], ..MemberChoice::default() };
+        queue.push(Asking::new(owner, 0).of(choice), 0, || "")
     }
 
     fn queue(most: usize) -> UpstreamQueue<&'static str> {

@@ -85,6 +85,9 @@ impl Binding {
 
     /// Looks at an answer. Says whether nothing is left of what it offers.
     pub(crate) fn look(&mut self, answer: &Response<'_>) -> bool {
+        if !answer.has_challenge {
+            return false;
+        }
         let offers = || answer.values("www-authenticate");
         if matches!(self.sign_in, SignIn::OfRequest) || !offers().any(offers_connection) {
             return false;

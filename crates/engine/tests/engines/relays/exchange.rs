@@ -262,7 +262,7 @@ impl Process for Front {
             return ProcessOutcome::Replied;
         }
         let has_body = request.head.framing != Framing::None;
-        ProcessOutcome::Relay(Box::new(Exchange::new(self.server, path, has_body, self.limits)))
+        ProcessOutcome::Relay(Exchange::new(self.server, path, has_body, self.limits))
     }
 
     fn relayed(

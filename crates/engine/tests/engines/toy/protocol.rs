@@ -306,7 +306,7 @@ impl Toy {
         });
         let number = kept.number;
         match outcome {
-            Some(ProcessOutcome::Relay(none)) => match *none {},
+            Some(ProcessOutcome::Relay(none)) => match none {},
             Some(ProcessOutcome::Job(job)) => kept.exchange.stage = Stage::Job(Some(job)),
             Some(ProcessOutcome::HandOver) => self.reset(cx, at, UNFIT, Settled::Cut),
             Some(ProcessOutcome::Replied) => {

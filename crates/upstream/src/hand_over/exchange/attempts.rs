@@ -7,7 +7,7 @@ use crate::exchange::{ExchangeTimes, Failed, Lateness, unreached};
 use crate::group::health::HealthSign;
 use crate::group::retry::{AttemptFailure, RequestBodyState, may_repeat};
 use crate::hand_over::link::ReceiverLink;
-use crate::places::queue::Asking;
+use crate::places::queue::{Asking, MemberChoice};
 use crate::upstreams::connection::UpstreamConnection;
 use crate::upstreams::{SlotOrWait, UpstreamSlot};
 use forebay_sys::clock;
@@ -17,8 +17,7 @@ impl<T> HandOverExchange<T> {
     pub fn begin(&mut self, pool: &mut ConnectionPool, now_ms: u64) {
         let HandOverPhase::Unbegun = self.phase else { return };
         (self.now_ms, self.since_ms) = (now_ms, now_ms);
-        let asking =
-            Asking { owner: self.request.owner, key: self.request.key, ..Asking::default() };
+        let asking = Asking::new(self.request.owner, self.request.key);
         match self.application.upstreams().ask(asking) {
             Ok(SlotOrWait::Begun(slot)) => {
                 let kept = pool.take(&self.application, slot.member(), now_ms);
@@ -87,7 +86,8 @@ impl<T> HandOverExchange<T> {
             let only_others = failure == AttemptFailure::Frozen;
             let (owner, key) = (self.request.owner, self.request.key);
             let tried = if was_stale { Vec::new() } else { self.tried.clone() };
-            upstreams.ask(Asking { owner, key, tried, only_others, wanted: None }).ok()
+            let choice = MemberChoice { tried, only_others, wanted: None };
+            upstreams.ask(Asking::new(owner, key).of(choice)).ok()
         });
         self.retries += u32::from(!was_stale);
         match next.flatten() {
