@@ -200,7 +200,7 @@ pub struct Config {
 pub struct PolicyOverride {
     /// `NAME.KEY=VALUE`
     pub assignment: String,
-    /// It holds through reloads, while the file goes on saying what it said.
+    /// Whether the change holds through reloads, as long as the file's own value stays the same.
     pub is_kept: bool,
     /// What the file said; `None` if it said nothing.
     pub file_value: Option<String>,
@@ -382,7 +382,7 @@ pub struct HelpersConfig {
     pub niceness: u64,
 }
 
-/// What only the engine `pipeline` is told.
+/// Settings of the engine `pipeline` alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PipelineConfig {
     /// `pipeline.fuse`

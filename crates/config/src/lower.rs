@@ -47,7 +47,7 @@ pub(crate) fn policy(
 }
 
 impl Config {
-    /// Its classes and rules, compiled.
+    /// The configuration's classes and rules, compiled.
     ///
     /// # Errors
     /// What is wrong with them: nothing if the configuration was [parsed](crate::parse()).
@@ -57,7 +57,7 @@ impl Config {
 }
 
 impl ClassConfig {
-    /// What the policy is told of it.
+    /// The class as the policy takes it.
     pub fn to_policy(&self) -> class::Class {
         class::Class {
             name: self.name.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -71,13 +71,13 @@ impl ClassConfig {
 }
 
 impl RuleConfig {
-    /// What the policy is told of it, as the one at this [place](RuleConfig::placed), while the sets that it names
-    /// hold no address.
+    /// The rule as the policy takes it, as the one at this [place](RuleConfig::placed), while the sets that
+    /// it names hold no address.
     pub fn to_policy(&self, place: usize) -> rule::Rule {
         self.with_sets(place, &AddressSets::default())
     }
 
-    /// What the policy is told of it.
+    /// The rule as the policy takes it, with the addresses of the sets that it names.
     fn with_sets(&self, place: usize, sets: &AddressSets) -> rule::Rule {
         rule::Rule {
             name: self.name(place),

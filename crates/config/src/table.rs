@@ -35,7 +35,7 @@ impl fmt::Display for NotBuilt {
 
 /// One setting of a section of the kind `T`.
 pub struct Setting<T: 'static> {
-    /// Its path within the section: `name` or `subsection.name`.
+    /// The setting's path within the section: `name` or `subsection.name`.
     pub key: &'static str,
     /// What holds if it is not set.
     pub preset: Preset,
@@ -64,7 +64,7 @@ pub enum Preset {
 
 /// A list of sections within a section of the kind `T`: `[[name]]`.
 pub struct SectionList<T: 'static> {
-    /// Its name.
+    /// The list's name.
     pub name: &'static str,
     /// What it is for, in plain sentences.
     pub meaning: &'static str,
@@ -74,7 +74,7 @@ pub struct SectionList<T: 'static> {
 
 /// A kind of section.
 pub trait Section: Sized + 'static {
-    /// Its settings, those of a subsection together and after those of none.
+    /// The section's settings: first those without a subsection, then those of each subsection together.
     const SETTINGS: &'static [Setting<Self>];
     /// The lists of sections within it.
     const LISTS: &'static [SectionList<Self>] = &[];
@@ -153,7 +153,7 @@ impl<I: Item> Items for Vec<I> {
 /// A setting without the place it is kept, for texts about it.
 #[derive(Clone, Debug)]
 pub struct SettingDescription {
-    /// Its path within the section.
+    /// The setting's path within the section.
     pub key: &'static str,
     /// What holds if it is not set.
     pub preset: Preset,
@@ -242,7 +242,7 @@ impl SettingDescription {
         split(self.key).1
     }
 
-    /// Its default in words, ready for a sentence.
+    /// The default in words, ready for a sentence.
     pub fn default(&self) -> String {
         match self.preset {
             // a sign alone would look like a mistake
@@ -337,7 +337,7 @@ mod tests {
             }
         }
         every_kind!(check);
-        // what stands at the top level is told apart by name
+        // settings at the top level share one namespace, so their names differ
         let rows =
             [rows::<crate::Config>(), rows::<ListenerConfig>(), rows::<SiteConfig>()].concat();
         for row in &rows {

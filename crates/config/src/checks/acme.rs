@@ -22,12 +22,13 @@ enum AcmeFinding {
     WithoutHosts,
     /// An authority gives no certificate for such a host, or not in the ways that there are.
     NotForHost {
-        /// As it was written.
+        /// The host as the text has it.
         host: String,
-        /// It stands for all hosts below a domain, and there is no command for records of the name service.
+        /// Whether the host is a wildcard (all hosts below a domain), and there is no command for DNS
+        /// records.
         is_wildcard: bool,
     },
-    /// A way that needs a command, and there is none.
+    /// A challenge that needs a command, and there is none.
     NoHook,
     /// The path of a command does not begin at the root.
     NotAbsolute {
@@ -40,7 +41,7 @@ enum AcmeFinding {
     IdleHook,
     /// The terms of the authority are not agreed to.
     Terms {
-        /// Its directory.
+        /// The URL of the authority's directory.
         url: String,
     },
     /// There is no listener for any way in which the authority may look.
@@ -49,7 +50,7 @@ enum AcmeFinding {
     Refused {
         /// The host that it wants a certificate for.
         host: String,
-        /// It does so before there is a request.
+        /// Whether the rule refuses before there is a request.
         is_early: bool,
     },
 }
@@ -171,7 +172,7 @@ impl ConfigDraft {
         let mut hosts =
             sites.iter().filter(|(_, site)| site.has_acme()).flat_map(|(_, s)| &s.hosts);
         let needs_others = hosts.any(|host| !host.is_wildcard());
-        // a list with something wrong in it is told by itself
+        // an invalid list is reported where it is read
         if needs_others
             && !acme.challenges.is_empty()
             && !acme.challenges.iter().any(|way| can(way.0))

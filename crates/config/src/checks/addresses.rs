@@ -70,7 +70,7 @@ impl ConfigDraft {
         let admin = self.admin_endpoints(text.0).into_iter();
         let admin = admin.map(|(at, endpoint)| (at, endpoint.listen.clone()));
         let control = control.map(|listen| (At::default().child("control.socket"), listen));
-        // who comes to a stage is believed to be another one: clients may not
+        // a stage takes any peer at this listener for another stage, so clients must not reach it
         let keys = [("process_listen", Role::Process), ("respond_listen", Role::Respond)];
         let asked = keys.into_iter().flat_map(|(key, role)| {
             let listen = self.process.isolated.listen(role).iter().enumerate();

@@ -1,4 +1,4 @@
-//! The admin listener: how it is secured, and who can read it.
+//! The admin listener: how it is secured, and which clients can read it.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong};
@@ -38,7 +38,7 @@ enum AdminFinding {
     },
     /// An admin listener that strangers may read.
     ForAll {
-        /// Its address.
+        /// The address of the listener.
         listen: String,
     },
 }
@@ -105,7 +105,7 @@ impl ConfigDraft {
         if certificates != keys {
             wrong.push((certificate.clone(), Wrong::Unpaired { certificates, keys }));
         }
-        // one that cannot be read is told by itself
+        // a certificate that cannot be read is reported where it is read
         let has_one = !pairs.is_empty() || text.is_some_and(|text| text.says(&certificate));
         for (at, ListenEndpoint { listen, tls, .. }) in self.admin_endpoints(text) {
             if *tls && !has_one {

@@ -20,14 +20,14 @@ enum ApplicationRemark {
         /// The other one.
         beside: &'static str,
     },
-    /// Nobody can sign in on a connection, because none is kept.
+    /// No client can sign in on a connection to the upstream, because no such connection is kept.
     NoSignIn {
-        /// What keeps none.
+        /// The setting that leaves no connection open.
         beside: &'static str,
     },
     /// Connections on which HTTP/2 would be spoken are for one request each.
     BeginsAnew {
-        /// What keeps none.
+        /// The setting that leaves no connection open.
         beside: &'static str,
     },
     /// A variable that belongs to each request, set for all.
@@ -44,14 +44,14 @@ enum ApplicationRemark {
     },
     /// Each connection to an application that becomes a tunnel keeps a thread.
     TunnelKeepsThread {
-        /// Of this engine.
+        /// The engine that keeps a thread for each connection.
         engine: &'static str,
     },
-    /// The same, of requests that wait for an application; as many as may.
+    /// Each request that waits for an application keeps a thread.
     QueueKeepsThreads {
-        /// Of this engine.
+        /// The engine that keeps a thread for each connection.
         engine: &'static str,
-        /// So many may wait.
+        /// The number of requests that may wait.
         requests: u64,
     },
     /// The certificates of upstreams are not looked at.
@@ -293,8 +293,9 @@ fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: 
     }
 }
 
-/// Connections that end with each request, though they are to belong to those who sign in on them, or to be used again
-/// over HTTP/2. What is not written is as good as can be, and told nothing of.
+/// Remarks on connections that end with each request, though they should belong to the clients who sign in
+/// on them, or be used again over HTTP/2. Where the text sets nothing, the server does its best, and
+/// nothing is remarked.
 fn remark_unkept(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
     for (index, proxy) in site.proxies.iter().enumerate() {
         let at = at.child("proxy").item(index);

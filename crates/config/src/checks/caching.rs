@@ -72,8 +72,8 @@ impl ConfigDraft {
     }
 }
 
-/// `None` if the value is good, or has a directive that a cache may understand; else what is
-/// probably meant, if that can be told.
+/// `None` if the value is good, or has a directive that a cache may understand; otherwise what is probably
+/// meant, if that can be guessed.
 fn slip(value: &str) -> Option<Option<String>> {
     // what is in quotes may have any sign
     if value.contains('"') {

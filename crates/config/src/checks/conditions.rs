@@ -18,7 +18,7 @@ use std::fmt;
 enum ConditionFinding {
     /// A site has too many that are different.
     TooMany {
-        /// So many.
+        /// The number of different conditions in the site.
         count: usize,
     },
     /// Stages do not tell one another this.

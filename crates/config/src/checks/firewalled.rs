@@ -6,7 +6,7 @@ use crate::reading::draft::{ConfigDraft, numbered};
 use crate::{FirewallMode, Listen};
 use std::fmt;
 
-/// What the firewall is not told of.
+/// Why clients that rules ignore are not dropped by the firewall.
 #[derive(Debug)]
 enum FirewallRemark {
     /// Nothing is for the firewall.
@@ -38,7 +38,8 @@ impl fmt::Display for FirewallRemark {
 }
 
 impl ConfigDraft {
-    /// What the firewall is not told of.
+    /// Remarks on a firewall that has nothing to drop, and on limits that ignore clients for too short a
+    /// time.
     pub(crate) fn remark_firewall(&self, remarks: &mut Vec<(At, Wrong)>) {
         if self.process.firewall.mode == FirewallMode::Off {
             return;

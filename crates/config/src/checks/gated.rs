@@ -18,7 +18,7 @@ const PRESET_QUEUE: u64 = 16;
 enum GateRemark {
     /// No rule is for the kernel.
     Nothing {
-        /// It could queue by class.
+        /// Whether the gate is `full`, which can also queue connections by class.
         is_full: bool,
     },
     /// A limit on connections that only the server can enforce.

@@ -9,7 +9,7 @@ use forebay_policy::rule::MOST_QUEUED;
 use std::fmt;
 use std::time::Duration;
 
-/// Who holds threads.
+/// What holds threads.
 #[derive(Debug)]
 enum HeldThreads {
     /// An engine whose threads slow clients hold, where any client may be slow.
@@ -18,11 +18,11 @@ enum HeldThreads {
     SlowReaders,
     /// Each request that waits keeps a thread.
     WaitingRequests {
-        /// Of this engine.
+        /// The engine.
         engine: &'static str,
-        /// So many may wait.
+        /// The number of requests that may wait.
         requests: u64,
-        /// What says how many.
+        /// The setting that gives this number.
         key: &'static str,
     },
 }

@@ -49,7 +49,8 @@ impl fmt::Display for PlainDollar {
 }
 
 impl ConfigDraft {
-    /// Values of header rules, and of what applications are told, with dollar signs that name nothing.
+    /// Remarks on values of header rules, and of fields set for applications, whose dollar signs name no
+    /// variable.
     pub(crate) fn remark_dollars(&self, remarks: &mut Vec<(At, Wrong)>) {
         for (at, site) in self.every_site() {
             for (list, index, values) in values_of(site) {

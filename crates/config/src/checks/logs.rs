@@ -23,7 +23,7 @@ enum LogFinding {
     },
     /// Two formats in one file.
     TwoFormats {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
         /// Where the other one stands: line and column.
         place: Option<TextPlace>,
@@ -101,7 +101,7 @@ impl ConfigDraft {
         let top = &self.site.log.conditions;
         for (path, site) in self.every_site() {
             let conditions = &site.log.conditions;
-            // what is inherited is told once
+            // what is inherited is reported once, at the top
             if !path.exact.is_empty() && conditions == top {
                 continue;
             }
@@ -128,7 +128,7 @@ impl ConfigDraft {
         let is_json = |log: &LogConfig| log.format == LogFormat::Json;
         for (at, site) in &sites {
             let log = &site.log;
-            // what is inherited is told at the top, if none of those that inherit it can use it
+            // an inherited setting is remarked at the top, if no site that inherits it can use it
             let is_unused = |is_inherited: &dyn Fn(&LogConfig) -> bool| match at.exact.is_empty() {
                 true => {
                     !sites.iter().any(|(_, site)| is_inherited(&site.log) && is_json(&site.log))

@@ -8,7 +8,7 @@
 //! | `text` | the text that is checked, if there is one |
 //! | `sites` | hosts, names, roots and paths of sites |
 //! | `addresses` | sockets that want the same address, and listeners for proxies |
-//! | `admin` | the admin listener: how it is secured, and who can read it |
+//! | `admin` | the admin listener: how it is secured, and which clients can read it |
 //! | `secured` | certificates that are missing, where clients are led for TLS, and TLS without effect |
 //! | `acme` | sites that want certificates by ACME, and rules that keep the authority out |
 //! | `logs` | logs that clients could read, that are written in two ways, or that ask for what there is not |
@@ -27,7 +27,7 @@
 //! | `caching`, `literal` | fields that browsers misunderstand, and those that have what is no variable |
 //! | `guarded` | exceptions of rules about clients that open nothing, or are missing |
 //! | `firewalled`, `gated` | what keeps clients out of the firewall, and rules out of the kernel |
-//! | [`spared`] | who is never ignored or banned, and rules that would ban them |
+//! | [`spared`] | addresses that are never ignored or banned, and rules that would ban them |
 //! | `stopping` | how long a server takes to stop |
 //! | `isolated` | what the engine isolated cannot do yet, and what means nothing with it |
 //! | `machines` | stages that are asked at addresses, and what goes over networks in clear |

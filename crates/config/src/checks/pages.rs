@@ -13,12 +13,12 @@ use std::path::Path;
 enum ErrorPageRemark {
     /// An error page for refused clients that is itself protected.
     Unseen {
-        /// Its path.
+        /// The path of the page.
         path: String,
     },
     /// An error page that an application runs.
     IsScript {
-        /// Its path.
+        /// The path of the page.
         path: String,
     },
 }

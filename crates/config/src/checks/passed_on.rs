@@ -163,7 +163,7 @@ fn is_for(tcp: &TcpConfig, end: &ListenEndpoint) -> bool {
 /// The servers of a route, and what means nothing beside them.
 fn check_servers(at: &At, tcp: &TcpConfig, wrong: &mut Vec<(At, Wrong)>) {
     if tcp.to.0.is_empty() {
-        // that is told where it is read
+        // an empty list is reported where it is read
         return;
     }
     if let Err((key, found)) = backups_fit(&tcp.to.0, &tcp.backup.0) {

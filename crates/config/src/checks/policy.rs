@@ -72,7 +72,7 @@ impl ConfigDraft {
                 }
             }
         }
-        // what is told already would be told again
+        // after a fault that is reported already, the policy would report the same again
         let is_good = wrong.is_empty() && text.0.is_none_or(ConfigReader::is_content);
         if is_good && let Err(error) = crate::lower::check(&self.classes, &self.rules) {
             let section = match error.at {

@@ -6,10 +6,10 @@ use crate::reading::draft::ConfigDraft;
 use crate::sections::upstreams::ClassReserves;
 use std::fmt;
 
-/// Places are kept from nobody.
+/// A reserve that keeps places from no other class.
 #[derive(Debug)]
 struct KeptFromNobody {
-    /// For this class.
+    /// The class that the places are kept for.
     class: String,
 }
 
@@ -34,7 +34,8 @@ impl ConfigDraft {
         }
     }
 
-    /// The last class keeps places from nobody.
+    /// Remarks on reserves for the last class: no class is below it, so the places are kept from no
+    /// request.
     pub(crate) fn remark_reserves(&self, remarks: &mut Remarks) {
         let last = self.classes.iter().max_by_key(|class| class.priority.0);
         let last = last.and_then(|class| class.name.as_ref()).map(ToString::to_string);

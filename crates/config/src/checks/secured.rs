@@ -20,15 +20,15 @@ enum TlsFinding {
     NoClientAuthority,
     /// Clients are to show certificates to a site that has none itself.
     ClientsWithoutCertificate,
-    /// It says more about `tls.client`, which is off.
+    /// A setting that refines `tls.client`, which is off.
     WithoutClients,
     /// Clients must show certificates, and can come where none can be shown.
     ClientsInClear,
-    /// It is about https, which neither is spoken nor can be a proxy's.
+    /// A setting about https, where neither this server nor a trusted proxy can speak it.
     NoHttps,
     /// A header rule decides about what `tls.hsts` would say.
     HstsByRule,
-    /// It says more about `tls.hsts`, which is not set.
+    /// A setting that refines `tls.hsts`, which is not set.
     WithoutHsts,
     /// Browsers would not take the host into their lists.
     NotPreloaded,
@@ -80,8 +80,8 @@ impl fmt::Display for TlsFinding {
 const PRELOAD_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Config {
-    /// The port to which clients are led for TLS: the usual one if TLS is spoken there, or by nobody but proxies
-    /// that are trusted. `None` if there is no TLS.
+    /// The port to which clients are redirected for TLS: the usual one if TLS is spoken there, or by
+    /// trusted proxies alone. `None` if there is no TLS.
     pub fn https_port(&self) -> Option<u16> {
         let endpoints = self.listeners.iter().flat_map(|listener| &listener.listen);
         let ports = endpoints.filter(|endpoint| endpoint.tls);
@@ -113,7 +113,7 @@ impl ConfigDraft {
             if site.tls.clients.asked == AskClients::Off {
                 continue;
             }
-            // one that cannot be read is told by itself
+            // a list that cannot be read is reported where it is read
             let lacks = |key: &str, is_empty: bool| {
                 is_empty && !text.is_some_and(|text| text.says(&path.child(key)))
             };
@@ -127,7 +127,7 @@ impl ConfigDraft {
                 ));
             }
         }
-        // one that cannot be read is told by itself
+        // a certificate that cannot be read is reported where it is read
         let says_one =
             |path: &At| text.is_some_and(|text| text.says(&path.child("tls.certificate")));
         let has_one = |(path, site): &(At, &SiteConfig)| {
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(port(&[(80, false)], &[]), None);
         assert_eq!(port(&[(80, false), (8443, true), (444, true)], &[]), Some(8443));
         assert_eq!(port(&[(8443, true), (443, true)], &[]), Some(443));
-        // at a proxy, where it is spoken by nobody else
+        // behind a proxy, with no TLS on this server's own listeners
         assert_eq!(port(&[(80, false)], &["10.0.0.0/8"]), Some(443));
         assert_eq!(port(&[(80, false), (8443, true)], &["10.0.0.0/8"]), Some(8443));
     }

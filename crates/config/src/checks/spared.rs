@@ -31,8 +31,9 @@ pub fn of(
         .into_iter()
         .for_each(|own| spared.add(CidrBlock::of(own), SparedAs::OwnAddress));
     if !admin.listen.0.is_empty() {
-        // All of loopback is there by default, and says what this machine is, not who is its administrator. Where
-        // everybody may read, a token is asked for: that makes nobody an administrator, either.
+        // All of loopback is allowed by default, which says what this machine is, not where its
+        // administrator is. A network that has every client needs a token, and makes no client an
+        // administrator, either.
         let named = admin.allow.iter().filter(|network| !network.has_everybody());
         let named = named.filter(|network| !DEFAULT_ALLOW.contains(&network.as_str()));
         let named = named.flat_map(|network| network.blocks());
@@ -58,12 +59,12 @@ fn own(listeners: &[ListenerConfig], held: impl FnOnce() -> Vec<IpAddr>) -> Vec<
     own
 }
 
-/// A rule would ban somebody who is spared.
+/// A rule would ban a spared address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SparedBan {
-    /// Whom it names.
+    /// The client that the rule names.
     pub client: String,
-    /// Why that is never banned.
+    /// The reason why this client is never banned.
     pub why: SparedAs,
 }
 
@@ -179,7 +180,7 @@ mod tests {
         // others are meant, too
         assert_eq!(ban("client = \"10.0.0.0/8\"\naction = \"drop\""), None);
         assert_eq!(ban("action = \"drop\""), None);
-        // it says who may do what, and bans nobody
+        // a rule for a path says what the client may do, and bans no client
         assert_eq!(ban("client = \"10.0.0.5\"\npath = \"/a\"\naction = \"drop\""), None);
         assert_eq!(ban("client = \"10.0.0.5\"\naction = \"reject\""), None);
     }

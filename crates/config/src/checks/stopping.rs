@@ -1,4 +1,4 @@
-//! How long a server takes to stop, and who waits for it.
+//! How long a server takes to stop, and what waits for it.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong};

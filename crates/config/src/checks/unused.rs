@@ -193,7 +193,7 @@ impl ConfigDraft {
         let sites = self.all_sites();
         for (at, site) in self.every_site() {
             let is_top = at.exact.is_empty();
-            // what is inherited is told at the top, if it is of use to no site
+            // an inherited setting is remarked at the top, if no site can use it
             let mut sites = sites.iter().map(|(_, site)| site);
             let is_used = match is_top {
                 true => sites.any(|site| {

@@ -3,13 +3,13 @@
 use crate::problems::quoted::bare_or_quoted;
 use toml_edit::Key;
 
-/// Where something is in a configuration: once as people are told, and once with the numbers of the
-/// list items, so that each place has one of its own.
+/// Where something is in a configuration: once as messages show it, and once with the numbers of the list
+/// items, so that each place has a path of its own.
 #[derive(Clone, Debug, Default)]
 pub struct Path {
-    /// Such as `site.redirect.to`.
+    /// The path as messages show it, such as `site.redirect.to`.
     pub shown: String,
-    /// Such as `site[1].redirect[0].to`.
+    /// The path with numbers, such as `site[1].redirect[0].to`.
     pub exact: String,
 }
 

@@ -127,7 +127,7 @@ pub enum Wrong {
     },
     /// Clients could read a file that is not for them.
     Served {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
         /// The directory of a site that it is in.
         directory: PathBuf,
@@ -150,7 +150,7 @@ pub enum Wrong {
     },
     /// A file the configuration names cannot be read.
     NoFile {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
         /// Why.
         error: io::Error,

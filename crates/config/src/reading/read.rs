@@ -32,7 +32,7 @@ enum IncludeFinding {
     Nothing,
     /// The directory or the file that it names cannot be read.
     Unreadable {
-        /// Its path, with stars.
+        /// The pattern as a path, with stars.
         pattern: PathBuf,
         /// Why.
         error: io::Error,

@@ -29,8 +29,8 @@ impl fmt::Display for Misplaced {
 /// The lists of sections at the top level that are not a site's.
 pub(crate) const SECTIONS: [&str; 6] = ["listener", "site", "class", "rule", "tcp", "protect"];
 
-/// What is wrong with `name` in `section`, which is empty at the top level and else as people are
-/// told it, such as `site.redirect`. Only what may stand there is suggested.
+/// What is wrong with `name` in `section`. The section is empty at the top level, and otherwise as messages
+/// show it, such as `site.redirect`. Only a name that may stand there is suggested.
 pub(crate) fn wrong(section: &str, name: &str) -> Wrong {
     if let Some(wrong) = foreign::wrong(section, name) {
         return wrong;

@@ -68,7 +68,7 @@ impl AcmeConfig {
         self.directory.as_ref().map_or("", |directory| &directory.0)
     }
 
-    /// What the authority is told of the operator.
+    /// How the authority can reach the operator.
     pub fn contacts(&self) -> Vec<String> {
         self.contact.iter().map(|contact| contact.0.clone()).collect()
     }

@@ -77,13 +77,13 @@ impl CgiPrograms {
 pub struct CgiRoute {
     /// What is run.
     pub programs: CgiPrograms,
-    /// Who runs it, if the route says so.
+    /// The user that runs it, if the route names one.
     pub user: Option<Account>,
-    /// Variables that it is given, whatever the request says.
+    /// Variables that it gets, whatever the request says.
     pub set: Vec<(Box<str>, Box<str>)>,
     /// What it may take.
     pub limits: CgiLimits,
-    /// So many run at once.
+    /// The largest number of its programs that run at once.
     pub in_flight: u64,
 }
 
@@ -125,12 +125,12 @@ impl CgiConfig {
         join(path);
     }
 
-    /// What the site is told of it.
+    /// The route as the site takes it.
     pub fn route(&self) -> Route {
         Route { compress: self.section.upstreams.compress.0.clone(), ..Route::all(self.path()) }
     }
 
-    /// What those are told that run the programs.
+    /// The route as the launcher takes it, which runs the programs.
     pub fn launched(&self) -> CgiRoute {
         let CgiSection { user, set, limits, in_flight, .. } = &self.section;
         CgiRoute {
@@ -157,7 +157,7 @@ impl CgiConfig {
                 root: root.strip_suffix(b"/").unwrap_or(root).into(),
                 ambiguous: Ambiguous::Refuse,
                 keep: false,
-                // those who run the program know them from the file
+                // the launcher knows the variables from the file
                 set: Vec::new(),
                 program: Some(own.into()),
             },

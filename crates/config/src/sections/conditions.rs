@@ -36,7 +36,7 @@ pub(crate) struct ConditionKeys {
 }
 
 impl ConditionKeys {
-    /// What the content is told of them.
+    /// The conditions as the site takes them.
     ///
     /// # Errors
     /// The key that is wrong, and what is wrong with it.

@@ -78,7 +78,7 @@ impl FastCgiConfig {
         self.0.root.iter_mut().for_each(join);
     }
 
-    /// What the site is told of it.
+    /// The route as the site takes it.
     pub fn route(&self) -> Route {
         let FastCgiSection { extension, index, fallback, set, upstreams, .. } = &self.0;
         let ending = extension.clone().filter(|_| self.0.check_local);
@@ -121,7 +121,8 @@ impl FastCgiConfig {
         self.0.root.as_deref().or(root).unwrap_or(Path::new("/"))
     }
 
-    /// What the proxy is told of it; of where its scripts are, this.
+    /// The settings of the application as the proxy takes them, with `root` as the directory of its
+    /// scripts.
     pub fn settings(&self, root: &Path) -> settings::FastCgiSettings {
         let FastCgiSection { to, backup, ambiguous, set, upstreams, .. } = &self.0;
         let addresses = |of: &[FastCgiAddress]| of.iter().map(|to| to.0.clone()).collect();

@@ -90,7 +90,7 @@ impl ForwardAuth {
         &mut self.section.tls
     }
 
-    /// What the proxy is told of it.
+    /// The settings of the authority as the proxy takes them.
     pub fn settings(&self) -> settings::ProxySettings {
         let ForwardAuthSection { to, uri, copy, sign_in, host, .. } = &self.section;
         let to = to.0.iter().map(|to| to.0.address.clone()).collect();

@@ -64,12 +64,12 @@ impl HandOverConfig {
         self.0.to.0.iter_mut().for_each(|to| crate::sections::upstreams::rebase(&mut to.0, join));
     }
 
-    /// What the site is told of it.
+    /// The route as the site takes it.
     pub fn route(&self) -> Route {
         Route { hands_over: true, ..Route::all(self.path()) }
     }
 
-    /// What the handler is told of it.
+    /// The settings of the receiver as the handler takes them.
     pub fn settings(&self) -> HandOverSettings {
         let HandOverSection { to, keep, taken_by_reading, relay, upstreams, .. } = &self.0;
         let to = to.0.iter().map(|to| to.0.clone()).collect();

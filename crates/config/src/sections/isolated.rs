@@ -1,5 +1,5 @@
-//! What stages are told: `[isolated]`, or `[stages]`, which is the same table and asks for stages whatever the engine of
-//! who accepts.
+//! Settings of stages: `[isolated]`, or `[stages]`, which is the same table and asks for stages whatever
+//! engine accepts the connections.
 
 use crate::problems::problem::Wrong;
 use crate::problems::quoted::quote;
@@ -67,10 +67,10 @@ impl Written for StageAddress {
     }
 }
 
-/// What only stages are told.
+/// Settings of stages alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Isolated {
-    /// It was called `[stages]`: there are stages whatever the engine.
+    /// Whether the table was called `[stages]`: there are stages whatever the engine.
     pub is_asked: bool,
     /// `isolated.process`
     pub process: u64,
@@ -240,11 +240,11 @@ impl Isolated {
 /// The files of one stage for TLS with other machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageKeyFiles {
-    /// Who has signed the certificates of all stages.
+    /// The certificate of the authority that has signed the certificates of all stages.
     pub authority: PathBuf,
     /// The stage's own certificate.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The stage's own key.
     pub key: PathBuf,
 }
 

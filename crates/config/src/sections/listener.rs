@@ -48,7 +48,8 @@ impl ListenerConfig {
         self.engine.has_thread_each() && are_there
     }
 
-    /// The most threads that an engine with one for each connection has unless it is told how many.
+    /// The most threads that an engine with a thread for each connection has, unless a number is
+    /// configured.
     fn engine_threads(&self) -> u64 {
         if self.engine == Engine::Pool { POOL_THREADS } else { MOST_THREADS }
     }

@@ -40,7 +40,7 @@ impl Written for MachineAddress {
 }
 
 impl ProtectConfig {
-    /// Its port.
+    /// The port of the protected server; 0 if none is set.
     pub fn port(&self) -> u16 {
         self.port.0.and_then(|port| port.try_into().ok()).unwrap_or_default()
     }

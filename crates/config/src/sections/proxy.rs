@@ -86,11 +86,11 @@ impl ProxyConfig {
 
     /// Which requests.
     pub(crate) fn conditions(&self) -> RequestConditions {
-        // what is wrong with them was told when it was made
+        // faults in the conditions were reported when the route was read
         self.0.conditions.clone().conditions().unwrap_or_default()
     }
 
-    /// What the site is told of it.
+    /// The route as the site takes it.
     pub fn route(&self) -> Route {
         let ProxySection { set, upstreams, .. } = &self.0;
         let UpstreamsConfig { sends, compress, .. } = upstreams;
@@ -100,7 +100,7 @@ impl ProxyConfig {
             passes: self.0.ambiguous == Ambiguous::Pass,
             files_first: self.0.files_first,
             conditions: self.conditions(),
-            // what is wrong with them was told when it was made
+            // faults in the values were reported when the route was read
             told: told::templates(set.0.iter().map(|(_, value)| value.as_str())),
             ..Route::all(self.path())
         }
@@ -146,7 +146,7 @@ impl ProxyConfig {
         &self.0.set.0
     }
 
-    /// What the proxy is told of it.
+    /// The settings of the application as the proxy takes them.
     pub fn settings(&self) -> settings::ProxySettings {
         let ProxySection {
             to, backup, host, strip, prefix, ambiguous, set, remove, upstreams, ..

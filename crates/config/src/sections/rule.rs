@@ -46,7 +46,7 @@ pub struct RuleConfig {
 }
 
 impl RuleConfig {
-    /// Its name, or what it is called as the one at this [place](RuleConfig::placed), which begins at 0.
+    /// The rule's name; without one, the name after its [place](RuleConfig::placed), which begins at 0.
     pub fn name(&self, place: usize) -> String {
         self.name.as_ref().map_or_else(|| format!("rule {}", place + 1), RuleName::to_string)
     }
@@ -168,7 +168,7 @@ impl fmt::Display for RuleName {
     }
 }
 
-/// It stands in logs and, with `=` behind it, on command lines.
+/// A rule's name stands in logs and, with `=` behind it, on command lines.
 impl Written for RuleName {
     const EXPECTED: &'static str = "a name of up to 64 letters of ASCII, digits, blanks and signs, without quotes, backslash and \
          equals sign";

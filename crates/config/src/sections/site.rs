@@ -44,7 +44,7 @@ pub struct SiteTls {
 }
 
 impl SiteTls {
-    /// What clients are told.
+    /// The value of `Strict-Transport-Security`, if clients get one.
     fn hsts(&self) -> Option<Hsts> {
         let max_age_s = self.hsts.0?.as_secs();
         Some(Hsts { max_age_s, subdomains: self.hsts_subdomains, preload: self.hsts_preload })
@@ -125,8 +125,8 @@ pub struct SiteConfig {
 }
 
 impl SiteConfig {
-    /// Its name in logs, metrics and messages: the one it has, else one after its first host, else
-    /// `default`.
+    /// The site's name in logs, metrics and messages: the configured one; without one, a name after the
+    /// first host; without hosts, `default`.
     pub fn name(&self) -> SiteName {
         self.name.clone().unwrap_or_else(|| SiteName::of(&self.hosts))
     }
@@ -195,9 +195,9 @@ impl SiteConfig {
         proxies.chain(fastcgi).chain(hand_overs).chain(cgi).chain(handlers).collect()
     }
 
-    /// What stands behind each of the [routes](SiteSettings::routes), in the same order, and then behind each
-    /// of the rules that [ask](SiteSettings::asks). `script_root` is the path that scripts are told of a directory:
-    /// whole, and without `..`.
+    /// The applications behind each of the [routes](SiteSettings::routes), in the same order, and then
+    /// behind each of the rules that [ask](SiteSettings::asks). `script_root` turns a directory into the
+    /// path that scripts get for it: whole, and without `..`.
     pub fn applications(&self, script_root: fn(&Path) -> PathBuf) -> Vec<ApplicationSettings> {
         let proxies = self.proxies.iter().map(|proxy| ApplicationSettings::Proxy(proxy.settings()));
         let root = self.root.as_deref();
@@ -274,7 +274,7 @@ impl SiteConfig {
         self.headers.iter().any(|rule| sets(rule) || rule.remove().iter().any(is_it))
     }
 
-    /// What the content is told of it, where TLS is spoken at this port.
+    /// The settings as the site takes them, where TLS is spoken at this port.
     pub fn settings(&self, tls_port: Option<u16>) -> SiteSettings {
         let to_https = self.tls.redirect.0.zip(tls_port);
         let to_https = to_https.map(|(HttpsStatus(status), port)| ToHttps { status, port });

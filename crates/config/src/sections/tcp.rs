@@ -95,7 +95,7 @@ impl TcpConfig {
     pub fn settings(&self) -> TcpSettings {
         let addresses = |of: &[FastCgiAddress]| of.iter().map(|to| to.0.clone()).collect();
         let mut weights = self.weights.clone();
-        // what is wrong with them was told
+        // faults in the weights were reported when the section was read
         _ = weights.put_in_order(&self.to.0);
         let check = self.check.0.map(|interval| HealthCheckSettings {
             path: "".into(),
@@ -108,7 +108,7 @@ impl TcpConfig {
             in_flight: Optional(self.in_flight.0.map(AutoCount::Fixed)),
             queue: self.queue.clone(),
             retries: self.retries,
-            // a connection that nobody has taken costs none of them anything
+            // a connection that no server accepts costs none of them anything, so retries need no budget
             retry_budget: Percent::WHOLE,
             max_fails: self.max_fails,
             fail_time: self.fail_time,

@@ -117,7 +117,7 @@ impl Printer {
 }
 
 impl SettingDescription {
-    /// Its meaning, default and range as comment lines of TOML.
+    /// The setting's meaning, default and range as comment lines of TOML.
     pub fn comment(&self) -> String {
         let range = self.range.map(|(least, most)| format!("; from {least} to {most}"));
         let default = format!("Default: {}{}.", self.default(), range.unwrap_or_default());

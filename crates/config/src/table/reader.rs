@@ -1,7 +1,7 @@
 //! Reads sections of a TOML text by their tables.
 //!
-//! The reader walks the text once and asks the tables of the sections what may be there. It
-//! remembers where everything stood, so that what is checked later can be told with its place.
+//! The reader walks the text once and asks the tables of the sections what may be there. It remembers where
+//! everything stood, so that a later check can report the place.
 
 mod expanding;
 
@@ -33,7 +33,7 @@ enum MisreadValue {
         /// The section that is probably meant, as it would be written in the file.
         example: String,
     },
-    /// None of the words allowed, which were told before.
+    /// A word that is not allowed, in a list for which an earlier message has shown the words allowed.
     OtherChoice {
         /// What is there.
         found: String,
@@ -71,7 +71,7 @@ pub struct ConfigReader<'t> {
     pub(crate) texts: Positions,
     /// The offset of the text that is being read; places within it are counted from there.
     pub(crate) start: usize,
-    /// Who gives what the texts name.
+    /// The source of the variables, files and secrets that the texts name.
     pub(crate) source: Box<dyn ConfigSource>,
     /// What they named.
     pub(crate) origin: ConfigOrigin,
@@ -236,7 +236,7 @@ impl<'t> ConfigReader<'t> {
     fn own_or_inherited(&self, exact: &str) -> Option<Range<usize>> {
         let inherited = || {
             let (section, rest) = exact.split_once("].")?;
-            // but not by what it is told from others
+            // a site does not inherit the keys that distinguish it from other sites, nor does a listener
             let own: &[&str] = match section.split_once('[')?.0 {
                 "site" => &["name", "hosts"],
                 "listener" => &["listen"],

@@ -14,7 +14,7 @@ pub(crate) enum StringPart<'t> {
     Text(&'t str),
     /// A variable.
     Variable {
-        /// Its name.
+        /// The variable's name.
         name: &'t str,
         /// What stands there if it has no value.
         default: Option<&'t str>,

@@ -1,4 +1,4 @@
-//! What a configuration was read from besides its file, and what of it is shown to nobody.
+//! What a configuration was read from besides its file, and which parts of it are never shown.
 
 use crate::problems::quoted::quote;
 use crate::texts::expand::escape;

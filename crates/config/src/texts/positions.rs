@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// One text.
 #[derive(Debug)]
 pub(crate) struct SourceText {
-    /// Its name for messages: the path of its file.
+    /// The text's name for messages: the path of its file.
     pub(crate) file: Arc<str>,
     pub(crate) text: Arc<str>,
     /// Where each line ends, in the text.

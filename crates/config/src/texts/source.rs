@@ -1,5 +1,5 @@
-//! Who gives what a text names: the files of `include`, variables, and secrets in files. The server asks the machine;
-//! a text alone has nothing outside of it.
+//! The source of what a text names: the files of `include`, variables, and secrets in files. The server
+//! asks the machine; a text alone has nothing outside of it.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::Path;
 /// A file that `include` names.
 #[derive(Debug)]
 pub struct IncludedFile {
-    /// Its path, as messages name it.
+    /// The file's path, as messages name it.
     pub name: String,
     /// What is in it, at most one byte more than may be.
     pub bytes: io::Result<Vec<u8>>,

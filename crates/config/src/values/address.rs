@@ -43,7 +43,7 @@ impl Listen {
         }
     }
 
-    /// Its port; a Unix socket has none.
+    /// The port of the address; a Unix socket has none.
     pub fn port(&self) -> Option<u16> {
         match self {
             Listen::At(address) => Some(address.port()),

@@ -119,7 +119,7 @@ impl Keyword for AskClients {
         &[AskClients::Off, AskClients::Optional, AskClients::Required];
 }
 
-/// Who decides whether a request is recorded that a trusted proxy places in a trace.
+/// What decides whether a request is recorded, if a trusted proxy places it in a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TraceParent {
     /// The proxy has decided.
@@ -207,12 +207,12 @@ impl Keyword for GateRules {
 /// Whether the machine's firewall drops clients that the server ignores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FirewallMode {
-    /// It is left alone.
+    /// The firewall is left alone.
     #[default]
     Off,
-    /// As far as this machine can; what it cannot is done by the server.
+    /// The firewall drops what it can on this machine; the server does the rest.
     Auto,
-    /// It does, or the server does not start.
+    /// The firewall drops them; where it cannot, the server does not start.
     Nftables,
 }
 
@@ -261,9 +261,9 @@ impl Keyword for SchemeChoice {
 /// Whether a part of the server is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Switch {
-    /// It is.
+    /// The part is on.
     On,
-    /// It is not.
+    /// The part is off.
     #[default]
     Off,
 }
@@ -451,7 +451,7 @@ pub enum Confine {
     Auto,
     /// The server does not start where the kernel cannot.
     On,
-    /// It does not.
+    /// The kernel does not confine the server.
     Off,
 }
 

@@ -26,14 +26,14 @@ pub enum ConditionSubject {
 /// Why a text is no condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionError {
-    /// It has no `=`.
+    /// The text has no `=`.
     Form,
-    /// Another sign than `=` and `!=`.
+    /// The text has another sign than `=` and `!=`.
     Sign {
         /// What says the same, if something does.
         instead: Option<String>,
     },
-    /// It is about something else.
+    /// The text is about something that no condition knows.
     Subject,
     /// Not a status, nor several.
     Status,

@@ -84,7 +84,7 @@ pub const NOT_CHOSEN: [(&str, &str); 2] = [
 ];
 
 impl Member {
-    /// Its name.
+    /// The member's name.
     pub fn name(self) -> &'static str {
         Member::NAMES[self as usize]
     }

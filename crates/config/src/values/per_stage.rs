@@ -12,7 +12,7 @@ pub struct PerStage<V> {
 }
 
 impl<V: Copy> PerStage<V> {
-    /// That of a stage.
+    /// The value of a stage.
     pub fn of(&self, role: Role) -> Option<V> {
         self.values[usize::from(role.number())]
     }

@@ -16,7 +16,7 @@ pub enum Redacted {
 /// Why a text names nothing that is logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedactedError {
-    /// It says neither `query.` nor `header.`.
+    /// The text says neither `query.` nor `header.`.
     Form {
         /// What is probably meant.
         guess: Option<String>,

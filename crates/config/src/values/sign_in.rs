@@ -16,7 +16,7 @@ impl SignInAddress {
         (path.starts_with('/') && !path.contains('$')).then_some(path)
     }
 
-    /// Its parts in order.
+    /// The address's parts in order.
     pub(crate) fn parts(&self) -> Vec<SignInPart> {
         self.0.parts().iter().filter_map(part).collect()
     }

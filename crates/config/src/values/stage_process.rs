@@ -6,11 +6,11 @@ use std::path::PathBuf;
 /// What a process does of the way to an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It has the clients.
+    /// The process has the clients.
     Receive,
-    /// It decides.
+    /// The process decides.
     Process,
-    /// It has the content.
+    /// The process has the content.
     Respond,
 }
 
@@ -18,7 +18,7 @@ impl Role {
     /// All, in the order of a request's way.
     pub const ALL: [Role; 3] = [Role::Receive, Role::Process, Role::Respond];
 
-    /// Its name.
+    /// The stage's name.
     pub fn name(self) -> &'static str {
         match self {
             Role::Receive => "receive",
@@ -45,7 +45,7 @@ impl Role {
         }
     }
 
-    /// Who asks it.
+    /// The stage that asks this one.
     pub fn before(self) -> Option<Role> {
         Role::ALL.into_iter().find(|role| role.next() == Some(self))
     }
@@ -60,7 +60,7 @@ impl fmt::Display for Role {
 /// Which stage a process is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageProcess {
-    /// Its part.
+    /// The process's part.
     pub role: Role,
     /// Which of the processes with this part, from 1.
     pub instance: u64,

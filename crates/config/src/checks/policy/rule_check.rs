@@ -83,7 +83,7 @@ impl RuleCheck<'_> {
 
     /// A rule does something.
     fn effect(&mut self) {
-        // what is said wrong is told already
+        // a key that is written counts even with a fault, which is reported already
         let keys =
             ["class", "action", "connections", "requests", "in_flight", "requests_per_connection"];
         let rule = self.rule;

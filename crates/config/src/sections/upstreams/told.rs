@@ -1,4 +1,4 @@
-//! What applications are told by `set`: values of which some name variables of the request.
+//! Values of `set`, which applications get. Some of them name variables of the request.
 
 use forebay_site::rules::{RequestVariable, Template, TemplateError, TemplatePart};
 use forebay_upstream::request::SetValue;
@@ -17,7 +17,7 @@ pub(crate) fn has_variables(value: &str) -> bool {
     template(value).is_ok_and(|template| template.is_some())
 }
 
-/// Those of the values that have variables, in their order. What is wrong with one was told before.
+/// The values that have variables, in their order. A fault in one was reported when it was read.
 pub(crate) fn templates<'v>(values: impl Iterator<Item = &'v str>) -> Vec<Template> {
     values.filter_map(|value| template(value).ok().flatten()).collect()
 }

@@ -56,13 +56,13 @@ impl Keyword for Redirects {
     const MEANINGS: &'static [Redirects] = &[Redirects::Rewrite, Redirects::Keep];
 }
 
-/// Whose address of a resource an application is told in `Destination` and `If`.
+/// The address of a resource that an application gets in `Destination` and `If`: the client's or its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Destinations {
     /// The client's.
     #[default]
     Client,
-    /// Its own.
+    /// The application's own.
     Upstream,
 }
 
@@ -79,13 +79,13 @@ impl Keyword for ConnectionAuth {
         &[ConnectionAuth::Bind, ConnectionAuth::Request, ConnectionAuth::Refuse];
 }
 
-/// How a client's address is told before anything else.
+/// The version of the PROXY protocol by which an upstream gets the client's address before anything else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProxyProtocolVersion {
-    /// In a line.
+    /// Version 1, a line of text.
     #[default]
     V1,
-    /// In bytes.
+    /// Version 2, in binary.
     V2,
 }
 
@@ -301,7 +301,7 @@ impl TableEntry for (Box<str>, Box<str>) {
 
 written!(Base, "the beginning of paths such as \"/api\"");
 
-/// Which host an upstream is told.
+/// The host that an upstream gets with requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToldHost(pub forebay_upstream::request::HostSent);
 

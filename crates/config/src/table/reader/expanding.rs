@@ -23,12 +23,12 @@ pub(super) enum OutsideFault {
     MainOnly,
     /// A variable is not set.
     Unset {
-        /// Its name.
+        /// The variable's name.
         name: String,
     },
     /// The value of a variable is not UTF-8.
     VariableNotUtf8 {
-        /// Its name.
+        /// The variable's name.
         name: String,
     },
     /// A secret where none may be.
@@ -40,7 +40,7 @@ pub(super) enum OutsideFault {
     NoCredentials,
     /// The file of a secret has nothing that could be one.
     NoSecret {
-        /// Its path.
+        /// The path of the file.
         file: PathBuf,
         /// Why.
         why: &'static str,
@@ -111,7 +111,8 @@ impl fmt::Display for OutsideFault {
 /// Settings whose values no message, command or log shows, so that secrets may stand in them.
 pub(super) const MAY_BE_SECRET: [&str; 4] = ["proxy.set", "fastcgi.set", "cgi.set", "auth.users"];
 
-/// Settings in whose values what other servers replace is told of elsewhere.
+/// Settings whose values are templates of fields. A dollar sign in them that names nothing is remarked by
+/// `checks/literal.rs`.
 const FIELDS: [&str; 3] = ["proxy.set", "fastcgi.set", "header.set"];
 
 /// Most bytes of a secret.
