@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where a server listens that is not told: at a port of this machine that the kernel chooses.
+/// The address of a server for which none is configured: a port of this machine that the kernel chooses.
 const LOOPBACK: &str = "127.0.0.1:0";
 
 /// Bounds of one handler.
@@ -35,7 +35,7 @@ pub struct HandlerOptions {
     pub keeps_half_closed: bool,
     /// Whether the handler may change the protocol ([`Response::switch`](crate::Response::switch)). Default: no. Then a
     /// request over HTTP/1 that asks for another is answered as any other, and an extended CONNECT of HTTP/2 gets 501.
-    /// If any handler may, clients of HTTP/2 are told so.
+    /// If any handler may, clients of HTTP/2 learn so from the server's SETTINGS.
     pub upgrades: bool,
 }
 

@@ -17,7 +17,7 @@ pub struct Server {
     parts: BuilderParts,
     places: Arc<HandlerPlaces>,
     warnings: Vec<String>,
-    /// It was waited for already, however that has come out.
+    /// Whether the server was waited for already, whatever the result.
     has_ended: bool,
 }
 
@@ -158,7 +158,7 @@ impl Stopper {
 impl Drop for Server {
     fn drop(&mut self) {
         if !self.has_ended {
-            // how it has ended nobody asks
+            // drop has no caller to report the result to
             let _ = self.end(Duration::ZERO);
         }
     }

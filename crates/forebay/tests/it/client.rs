@@ -1,4 +1,4 @@
-//! A client that says what it is told to, and waits as long as a busy machine takes.
+//! A client that sends what a test asks for, and waits as long as a busy machine takes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

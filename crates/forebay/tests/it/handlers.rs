@@ -276,7 +276,7 @@ fn many_wait_at_once(engine: &str) {
     let server = builder(engine)
         .handler("/all", move |_, response| {
             here.fetch_add(1, Ordering::SeqCst);
-            // nobody goes on before all are here: they wait at the same time
+            // no handler goes on before all are here: they wait at the same time
             while here.load(Ordering::SeqCst) < count {
                 forebay::sleep(Duration::from_millis(1))?;
             }
@@ -419,7 +419,7 @@ fn a_handler_that_does_not_end_holds_up_no_other(engine: &str) {
     first.send("GET /on HTTP/1.1\r\nHost: here\r\n\r\n");
     soon("it has begun", || turns.load(Ordering::SeqCst) > 0);
     drop(first);
-    // it is told that its client has left, and goes on
+    // the handler learns that its client has left, and goes on
     soon("it does not wait any more", || {
         let before = turns.load(Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! Handlers and spans: a handler is told where its request stands, and asking it is a span.
+//! Handlers and spans: a handler gets the trace context of its request, and asking it is a span.
 
 use crate::client::{Client, LONG, soon};
 use crate::handlers::builder;
@@ -84,10 +84,10 @@ fn a_handler_is_told_where_its_request_stands(engine: &str) {
     assert_eq!((parts.len(), parts[0], parts[3], state), (4, "00", "01", "a=1"), "{place}");
     assert_eq!(u128::from_str_radix(parts[1], 16).unwrap().to_be_bytes(), TRACE);
     assert_ne!(parts[2], "00f067aa0ba902b7", "a span of its own");
-    // the span that the handler was told is one of those that the collector has
+    // the span that the handler got is one of those that the collector has
     soon("its spans", || collector.has(&TRACE) && collector.has(&bytes(parts[2])));
     assert!(collector.has(b"upstream") && collector.has(b"/told"));
-    // what the proxy does not record is not recorded, and the handler is told so
+    // what the proxy does not record is not recorded, and the handler can see that
     let answer = client.ask(&asked(&format!("traceparent: {}00\r\n", &PARENT[..53])));
     assert!(answer.text().ends_with("-00 nothing"), "{}", answer.text());
 }
