@@ -21,7 +21,7 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
-    /// Of a request whose head was taken.
+    /// The body of a request whose head was taken.
     pub(crate) fn new(request: Request) -> RequestBody {
         let length = request.field("Content-Length").and_then(|length| length.trim().parse().ok());
         match request.is_at_end() {
@@ -30,7 +30,7 @@ impl RequestBody {
         }
     }
 
-    /// Of one without.
+    /// A body for a request that has none.
     pub(crate) fn empty() -> RequestBody {
         RequestBody { request: None, left_bytes: Some(0) }
     }

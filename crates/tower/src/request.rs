@@ -42,7 +42,7 @@ pub struct AskedRequest {
     pub class: String,
     /// The user who has signed in, where the site asks for a password.
     pub user: Option<String>,
-    /// Under what number logs know the request.
+    /// The request's id in logs.
     pub id: String,
 }
 

@@ -67,7 +67,7 @@ impl UpgradeOffer {
         }
         *lock(&self.client) = Some(SwitchedClient { request, response });
         if self.accept.send(()).is_ok() {
-            // it ends when whoever waits for the upgrade has it
+            // the connection ends when the code that waits for the upgrade has it
             let _ = self.connection.await;
         }
     }
@@ -180,7 +180,7 @@ impl Write for MemoryConnection {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // the end is told when the stream is dropped: until then the client may send
+        // the client learns of the end when the stream is dropped: until then it may send
         self.poll_flush(cx)
     }
 }
