@@ -1,4 +1,4 @@
-//! Who may read the page, and who may change what it shows.
+//! The guard of the page: which requests may read it, and which may change what it shows.
 //!
 //! A page that any browser on this machine shows can send requests here. It cannot choose their `Host` (unless its name
 //! leads here, which is refused), it cannot hide their `Origin`, and it does not know the token.
@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use subtle::ConstantTimeEq;
 
-/// Bytes of a token: as good as those that nobody guesses.
+/// Bytes of a token, enough that it cannot be guessed.
 const TOKEN_BYTES: usize = 16;
 
 /// What a program lets in.

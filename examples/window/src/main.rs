@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 ControlFlow::Continue
             });
             window.run();
-            // with the main thread's end of it, calls that wait are told
+            // the main thread's end goes with this, and calls that still wait end with an error
             calls.remove();
             Ok(server.stop()?)
         }

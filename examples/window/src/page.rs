@@ -67,7 +67,7 @@ fn switch<A: PanelAccess>(
     }
 }
 
-/// A handler for those who may read.
+/// A handler for requests that may read.
 fn reads<F>(
     guard: &Arc<PageGuard>,
     handler: F,
@@ -79,7 +79,7 @@ where
     guarded(&["GET", "HEAD"], move |request| guard.read(request.host()), handler)
 }
 
-/// A handler for those who may write.
+/// A handler for requests that may write.
 fn writes<F>(
     guard: &Arc<PageGuard>,
     handler: F,

@@ -1,4 +1,4 @@
-//! The state of the program: lamps, and who is told of changes.
+//! The state of the program: lamps, and the subscribers that learn of changes.
 
 use forebay::{ChannelError, Receiver, Sender, channel};
 

@@ -128,7 +128,7 @@ fn on_a_main_thread(engine: &'static str) {
     client.join().unwrap();
 }
 
-/// A main thread that makes no more calls: whoever waits for one is told.
+/// A main thread that makes no more calls: a handler that waits for one gets an error.
 #[test]
 fn a_main_thread_that_has_gone_is_an_error() {
     let (main, handle) = MainThread::new().unwrap();
