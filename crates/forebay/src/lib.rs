@@ -24,10 +24,10 @@
 //! # A handler is straight-line code
 //!
 //! A handler gets a [`Request`] that is its own and writes a [`Response`]; both may wait for the client. It
-//! may also wait for anything else: a [`sleep`], a [`channel`], a socket ([`readable`], [`writable`]), or what
-//! the program's main thread returns ([`MainHandle::call`]). With the engine `fibers`, which is the default,
-//! each request has a fiber, and others go on meanwhile; with the other engines it has one of a bounded number
-//! of threads. The source is the same.
+//! may also wait for anything else: a [`sleep`], a [`channel`], a socket ([`readable`], [`writable`]), or
+//! what the program's main thread returns ([`MainHandle::call`]). With the engine `fibers`, which is the
+//! default, each request has a fiber, and others go on meanwhile; with the other engines it has one of a
+//! bounded number of threads. The source is the same.
 //!
 //! * The handler's waits end with an error when the client leaves, when the time for the answer is over
 //!   ([`HandlerOptions::answer_within`]) and when the server stops: pass it on with `?`.
@@ -43,12 +43,12 @@
 //!
 //! # What the process keeps
 //!
-//! A server changes nothing of the process it is in: no signal is caught (but for SIGSEGV, whose handler passes on to
-//! the one before it, and names the handler whose stack has overflowed before it ends the process), no user, limit,
-//! umask, panic hook or environment, nothing goes to standard output. It listens on loopback unless
-//! configured otherwise. There may be several in one process; one that was stopped leaves no thread and no descriptor. What needs
-//! other processes is for the program `forebay`: `engine = "isolated"`, `[[cgi]]`, `gate`, `firewall`, `user`. Lines for
-//! an operator go to standard error.
+//! A server changes nothing of the process it is in: no signal is caught (but for SIGSEGV, whose handler
+//! passes on to the one before it, and names the handler whose stack has overflowed before it ends the
+//! process), no user, limit, umask, panic hook or environment, nothing goes to standard output. It listens on
+//! loopback unless configured otherwise. There may be several in one process; one that was stopped leaves no
+//! thread and no descriptor. What needs other processes is for the program `forebay`: `engine = "isolated"`,
+//! `[[cgi]]`, `gate`, `firewall`, `user`. Lines for an operator go to standard error.
 //!
 //! | module | what it holds |
 //! |---|---|
