@@ -1,6 +1,6 @@
-//! An authority that speaks ACME (RFC 8555), as far as a test of renewal, of limits and of crashes needs one:
-//! it looks at no signature, and whether a name is its client's only if it is told where to look. That the
-//! protocol is kept, pebble is asked.
+//! An authority that speaks ACME (RFC 8555), as far as a test of renewal, of limits and of crashes needs
+//! one. It looks at no signature, and checks a name only where a test has set the address to look at.
+//! That the protocol is kept is tested with pebble.
 
 use crate::server::free_addr;
 use crate::tls::Authority;
@@ -22,7 +22,7 @@ pub struct Behaviour {
     pub looks_at: Option<SocketAddr>,
     /// New orders are answered with this problem: status, type, `Retry-After`.
     pub refuses: Option<(u16, &'static str, Option<u64>)>,
-    /// So many requests are answered with a nonce that is no longer known.
+    /// The number of requests that are answered with a nonce that is no longer known.
     pub stale_nonces: u32,
     /// The first account that is opened is not known afterwards.
     pub forgets_first: bool,
@@ -32,7 +32,7 @@ pub struct Behaviour {
     pub window: Option<(&'static str, &'static str)>,
 }
 
-/// What it has seen.
+/// The requests that the authority has seen.
 #[derive(Clone, Debug, Default)]
 pub struct AuthorityRecord {
     /// Accounts that were opened.
@@ -62,17 +62,17 @@ struct Order {
     pem: Option<String>,
 }
 
-/// It runs until the process ends.
+/// A running authority. Its server runs until the process ends.
 #[derive(Debug)]
 pub struct Acme {
     addr: SocketAddr,
-    /// Who has signed the certificate of its own server, and signs the others.
+    /// The key pair that has signed the certificate of the authority's own server, and signs the others.
     pub authority: Arc<Authority>,
     state: Arc<(Mutex<State>, Condvar)>,
 }
 
 impl Acme {
-    /// Starts it; its server's certificate lies in `folder`.
+    /// Starts the authority; its server's certificate lies in `folder`.
     ///
     /// # Panics
     /// If it cannot listen.
@@ -95,7 +95,7 @@ impl Acme {
                     state: Arc::clone(&state),
                 };
                 let config = Arc::clone(&config);
-                // who leaves early has its reasons
+                // a client that leaves early has its reasons
                 thread::spawn(move || drop(talk.run(client, config)));
             }
         });

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 pub struct Answer {
     /// The first line, without CR LF.
     pub status_line: String,
-    /// Its three digits.
+    /// The three digits of the status.
     pub status: u16,
     /// Name as sent, value without surrounding blanks.
     pub fields: Vec<(String, String)>,

@@ -187,7 +187,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // asked first: it ends its own processes then, and leaves none to whoever takes orphans in
+        // asked first: the browser then ends its own processes, and leaves no orphan to be adopted
         let _ = self.commands.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
         let until = Instant::now() + CLOSED_WITHIN;
         while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {

@@ -1,5 +1,5 @@
-//! A conformance case: bytes in, a line `---`, what must come back. `conformance/README.md`
-//! describes the notation for people who write cases; this module reads it.
+//! A conformance case: bytes in, a line `---`, what must come back. `conformance/README.md` describes the
+//! notation for authors of cases; this module reads it.
 
 mod expect;
 mod send;

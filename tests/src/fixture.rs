@@ -103,7 +103,7 @@ const TEXTS: &[(&str, &str)] = &[
 /// # Panics
 /// If the file system refuses.
 pub fn build(folder: &Path) {
-    // whatever the person who runs the tests has set, the server's user must get in
+    // whatever umask the tests are started with, the server's user must get in
     umask(Mode::from_raw_mode(0o022));
     let root = folder.join("root");
     fs::create_dir_all(root.join("empty")).unwrap();

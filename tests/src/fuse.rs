@@ -21,9 +21,9 @@ const TTL: Duration = Duration::from_secs(3600);
 /// One file of a [`HangingFiles`].
 #[derive(Clone, Debug)]
 pub struct HangingFile {
-    /// Its name, in the only directory there is.
+    /// The file's name, in the only directory there is.
     pub name: String,
-    /// Its length in bytes.
+    /// The file's length in bytes.
     pub len: u64,
     /// What hangs.
     pub hangs: Hangs,

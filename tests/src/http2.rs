@@ -89,10 +89,10 @@ impl Client {
         }
     }
 
-    /// Connects, and says nothing before it asks.
+    /// Connects, and sends nothing before the first request.
     ///
     /// # Panics
-    /// If nobody accepts.
+    /// If no server accepts.
     pub fn connect(addr: SocketAddr) -> Client {
         Client::with(addr, Http2Limits::default())
     }
@@ -100,7 +100,7 @@ impl Client {
     /// The same with windows and other limits of its own.
     ///
     /// # Panics
-    /// If nobody accepts.
+    /// If no server accepts.
     pub fn with(addr: SocketAddr, limits: Http2Limits) -> Client {
         let stream = wire::connect(addr);
         stream.set_read_timeout(Some(wire::PATIENCE)).unwrap();
@@ -120,7 +120,7 @@ impl Client {
     /// The same through TLS, in whose handshake HTTP/2 is agreed on.
     ///
     /// # Panics
-    /// If nobody accepts.
+    /// If no server accepts.
     pub fn sealed(authority: &Authority, addr: SocketAddr, host: &str) -> Client {
         Client::sealed_by(authority.client(), addr, host)
     }
@@ -128,7 +128,7 @@ impl Client {
     /// The same with a client of its own kind.
     ///
     /// # Panics
-    /// If nobody accepts.
+    /// If no server accepts.
     pub fn sealed_by(mut config: ClientConfig, addr: SocketAddr, host: &str) -> Client {
         config.alpn_protocols = vec![b"h2".to_vec()];
         let stream = crate::tls::connect(&Arc::new(config), addr, host);

@@ -101,7 +101,8 @@ engines! { $ 6:
     pipeline_never "pipeline:never"
 }
 
-/// The engine whose stages are processes. It is no row of [`ENGINES`]: not all of their suites hold for it.
+/// The engine whose stages are processes. It is no row of [`ENGINES`], because not all suites of those
+/// hold for it.
 ///
 /// | suite | on `isolated` |
 /// |---|---|
@@ -115,7 +116,7 @@ engines! { $ 6:
 /// | `e2e/repeats.rs` | what may run twice, and a process that ends while it does: its own |
 /// | `alone/faults_truth.rs`, `alone/faults_slow.rs` | those that [`on_isolated`] names. Not the one that counts time-outs of bodies: another stage waits for them, and receive counts only its own |
 /// | `e2e/reload.rs` | no: a reload starts other processes; other listeners need a restart. `e2e/isolated.rs` reloads under load, `e2e/stages.rs` by the control socket |
-/// | `e2e/faults_*.rs`, `alone/faults_memory.rs`, `system/faults_*.rs` | no: they limit or look into one process (its descriptors, memory, threads, log), and the one that is started here serves nobody |
+/// | `e2e/faults_*.rs`, `alone/faults_memory.rs`, `system/faults_*.rs` | no: they limit or look into one process (its descriptors, memory, threads, log), and the one that is started here has no clients |
 pub const ISOLATED: &str = "isolated";
 
 /// Makes of each function that is named, and takes an engine, a test on [`ISOLATED`]: `isolated::name`.

@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// It runs until it is dropped.
+/// A running nginx. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Nginx {
     child: Child,
@@ -57,12 +57,12 @@ impl Nginx {
         Some(nginx)
     }
 
-    /// The process that is told by signals, as `nginx -s reload` does.
+    /// The process that takes signals, as `nginx -s reload` sends them.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has said to its log of errors.
+    /// The lines of nginx's error log.
     pub fn said(&self) -> String {
         fs::read_to_string(self.folder.join("error.log")).unwrap_or_default()
     }
@@ -70,7 +70,7 @@ impl Nginx {
 
 fn configuration(folder: &Folder, blocks: &str) -> String {
     let at = folder.path().display();
-    // files and sockets of tests are of the user who runs them
+    // files and sockets of tests belong to the user that runs the tests
     let user = if geteuid().is_root() { "user root;\n" } else { "" };
     let own = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|name| format!("    {name}_temp_path {at}/{name};\n"))

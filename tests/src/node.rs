@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// It runs until it is dropped.
+/// A running Node.js server. It ends when this is dropped.
 #[derive(Debug)]
 pub struct NodeServer {
     child: Child,

@@ -1,5 +1,5 @@
-//! A provider of identities that speaks OpenID Connect, as far as a test of signing in needs one: whoever comes is
-//! Ada, and signed in at once.
+//! A provider of identities that speaks OpenID Connect, as far as a test of signing in needs one: each
+//! visitor is Ada, and is signed in at once.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
@@ -15,7 +15,7 @@ use std::time::SystemTime;
 /// The program that is its client, by the name and the secret that the provider knows.
 pub const CLIENT: (&str, &str) = ("forebay-tests", "a secret of tests");
 
-/// It runs until the process ends.
+/// A running provider. It runs until the process ends.
 #[derive(Debug)]
 pub struct IdentityProvider {
     addr: SocketAddr,
@@ -109,7 +109,7 @@ impl ProviderState {
         }] })
     }
 
-    /// Whoever comes is sent back with a code.
+    /// Sends each visitor back with a code.
     fn authorize(&self, asked: &HashMap<String, String>) -> String {
         let nonces = &mut self.nonces.lock().unwrap();
         let code = format!("code-{}", nonces.len());

@@ -50,7 +50,7 @@ impl Fpm {
         let there = program().ok_or("there is no php-fpm, see scripts/install");
         let program = has(there, test)?;
         let socket = folder.join("php.sock");
-        // who is not root runs as itself
+        // without root, php-fpm runs as the user that starts it
         let user = if geteuid().is_root() { "user = root\ngroup = root\n" } else { "" };
         let text = format!(
             "[global]\nerror_log = {log}\ndaemonize = no\nprocess_control_timeout = 0\n\
@@ -74,22 +74,22 @@ impl Fpm {
         Some(fpm)
     }
 
-    /// Its folder.
+    /// The folder of this php-fpm.
     pub fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// Where its scripts are.
+    /// The directory of the scripts.
     pub fn root(&self) -> PathBuf {
         self.folder.join("root")
     }
 
-    /// Its socket.
+    /// The socket of php-fpm.
     pub fn socket(&self) -> PathBuf {
         self.folder.join("php.sock")
     }
 
-    /// Lines of a configuration by which it runs the scripts of a site, with more of that section.
+    /// Lines of a configuration by which php-fpm runs the scripts of a site, with more of that section.
     pub fn lines(&self, more: &str) -> String {
         format!("[[fastcgi]]\nto = \"unix:{}\"\n{more}", self.socket().display())
     }

@@ -127,28 +127,28 @@ impl ReceivedRequest {
         String::from_utf8_lossy(&self.request).into_owned()
     }
 
-    /// Its path and query.
+    /// The path and query of the request.
     pub fn target(&self) -> String {
         self.text().split(' ').nth(1).unwrap_or_default().to_owned()
     }
 
-    /// Says these bytes to the server. Whether it still listens.
+    /// Sends these bytes to the server. Returns whether the server still listens.
     pub fn say(&mut self, bytes: &[u8]) -> bool {
         self.link.write_all(bytes).is_ok()
     }
 
-    /// Says that it has the request.
+    /// Reports that the receiver has the request.
     pub fn take(&mut self) -> bool {
         self.report(b'T', 0, 0)
     }
 
-    /// Whether the server has shut the link by now: the request is somebody else's.
+    /// Whether the server has shut the link by now: it gives the request to another receiver.
     pub fn is_withdrawn(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         !matches!(recv(&self.link, &mut [0u8; 1][..], flags), Err(rustix::io::Errno::AGAIN))
     }
 
-    /// Says how it was answered: `D` or `B`.
+    /// Reports how the request was answered: `D` or `B`.
     pub fn report(&mut self, kind: u8, status: u16, body_bytes: u64) -> bool {
         let mut report = [0; 16];
         report[0] = kind;

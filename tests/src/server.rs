@@ -236,7 +236,7 @@ impl Server {
         wait_for_delivery(at, count);
     }
 
-    /// Its process id.
+    /// The server's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -246,12 +246,12 @@ impl Server {
         &self.folder
     }
 
-    /// Its configuration file, if it was started with one.
+    /// The server's configuration file, if it was started with one.
     pub fn file(&self) -> PathBuf {
         self.folder.join("forebay.toml")
     }
 
-    /// Replaces its configuration file by one with another root, engine and so on.
+    /// Replaces the server's configuration file by one with another root, engine and so on.
     ///
     /// # Panics
     /// If the file cannot be written.
@@ -260,7 +260,7 @@ impl Server {
         self.configure_with(&configuration(options, addr, &self.lane));
     }
 
-    /// Replaces its configuration file by this text, in one step.
+    /// Replaces the server's configuration file by this text, in one step.
     ///
     /// # Panics
     /// If the file cannot be written.
@@ -522,8 +522,8 @@ fn within_reach(binary: &Path, folder: &Path) -> PathBuf {
     place
 }
 
-/// Copies a program that is to be run. A process of its own does it: one that another thread starts
-/// has our descriptors for a moment, and what somebody may write to cannot be run.
+/// Copies a program that will be run. Another process (`cp`) does it: a process that another thread
+/// starts has our descriptors for a moment, and a file that is open for writing cannot be run.
 ///
 /// # Panics
 /// If it cannot be copied.
@@ -558,7 +558,7 @@ pub fn engine_name(engine: &str) -> &str {
     engine.split(':').next().unwrap_or(engine)
 }
 
-/// A fresh directory that everybody may enter.
+/// A fresh directory that every user may enter.
 fn folder() -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -569,10 +569,10 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// An address nobody else uses. Listeners share ports (`SO_REUSEPORT`), so two servers that picked
-/// the same one would silently split their connections: each process takes a loopback address of
-/// its own, and no port of it twice. Nor does the kernel choose the port: it would choose one that was
-/// given away and is not bound yet, and whoever waits for that server would reach the probe.
+/// An address that no other server uses. Listeners share ports (`SO_REUSEPORT`), so two servers with the
+/// same one would silently split their connections: each test process takes a loopback address of its
+/// own, and no port of it twice. The kernel does not choose the port, because it would choose one that
+/// was given away and is not bound yet, and a client that waits for that server would reach the probe.
 pub fn free_addr() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let own = own_address();

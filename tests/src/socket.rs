@@ -34,7 +34,7 @@ impl Target {
     /// Connects.
     ///
     /// # Panics
-    /// If nobody accepts there.
+    /// If no server accepts there.
     pub fn connect(&self) -> Socket {
         self.over(wire::connect(self.addr))
     }
@@ -105,7 +105,7 @@ impl Socket {
         self.tcp.set_write_timeout(patience)
     }
 
-    /// As [`TcpStream::shutdown`]; TLS is told first that nothing follows.
+    /// Shuts the connection down like [`TcpStream::shutdown`]; TLS sends its close_notify first.
     ///
     /// # Errors
     /// What the kernel says.
@@ -117,12 +117,12 @@ impl Socket {
         self.tcp.shutdown(how)
     }
 
-    /// Reads what has come into the session. `Ok(false)` if nothing comes any more.
+    /// Reads received bytes into the session. `Ok(false)` if no more come.
     fn take(&mut self) -> io::Result<bool> {
         let Some(session) = &mut self.session else { return Ok(false) };
         let count = session.read_tls(&mut self.tcp)?;
         if let Err(error) = session.process_new_packets() {
-            // the server is told why; whether it hears that makes no difference
+            // the alert says why; whether the server gets it makes no difference
             let _ = session.write_tls(&mut self.tcp);
             return Err(io::Error::other(error));
         }

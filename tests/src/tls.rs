@@ -38,7 +38,7 @@ pub type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    /// Its own certificate in PEM.
+    /// The authority's own certificate in PEM.
     pub pem: String,
     roots: RootCertStore,
     client: Arc<ClientConfig>,
@@ -362,7 +362,7 @@ struct Passing {
     client: TcpStream,
     server: TcpStream,
     connection: Connection,
-    /// So many bytes may wait for the client.
+    /// The most bytes that may wait for the client.
     most: usize,
 }
 

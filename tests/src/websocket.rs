@@ -24,7 +24,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What an application was told.
+/// The requests that an application has got.
 #[derive(Clone, Debug, Default)]
 pub struct HeardRequests {
     /// Heads of requests, in their order.
@@ -60,7 +60,7 @@ impl WebSocketServer {
         self.addr
     }
 
-    /// What it was told until now.
+    /// The requests until now.
     pub fn told(&self) -> HeardRequests {
         self.told.lock().unwrap().clone()
     }
@@ -220,11 +220,11 @@ pub const PONG: u8 = 10;
 /// A frame (RFC 6455 §5.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// It is the last of its message.
+    /// Whether the frame is the last of its message.
     pub is_last: bool,
-    /// What it is.
+    /// The kind of frame.
     pub opcode: u8,
-    /// What its payload is masked with.
+    /// The mask of the payload.
     pub mask: Option<[u8; 4]>,
     /// The payload, without a mask.
     pub payload: Vec<u8>,
@@ -518,7 +518,7 @@ impl TunnelEnd {
 /// # Panics
 /// If the server does not say that.
 pub fn begin(client: &mut http2::Client, path: &str) -> u32 {
-    // it speaks when it knows who is there
+    // the server's settings, which allow tunnels, come when it has the client's preface
     client.raw(b"");
     client.until(http2::Client::may_open_tunnels);
     let more = [(":protocol", "websocket"), ("sec-websocket-version", "13")];

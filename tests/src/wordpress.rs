@@ -11,13 +11,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Its user, who may do everything, and the password.
+/// The blog's administrator and the password.
 pub const ADA: (&str, &str) = ("ada", "a secret of ada");
 
 /// A blog at `http://example.com` with one post and one page, whose addresses are like `/2026/11/hello-world/`.
 #[derive(Debug)]
 pub struct WordPress {
-    /// It runs the scripts of the blog.
+    /// The php-fpm that runs the scripts of the blog.
     pub fpm: Fpm,
     _database: Database,
 }
@@ -73,7 +73,7 @@ impl WordPress {
 }
 
 impl Database {
-    /// MariaDB without users: it asks nobody who comes, and its socket is in a folder of this test.
+    /// A MariaDB without users: it admits every client, and its socket is in a folder of this test.
     fn start(usr: &Path) -> Database {
         let folder = Folder::new();
         let data = folder.join("data");

@@ -206,8 +206,9 @@ fn lanes(is_peer: bool) -> Vec<Lane> {
     engines.flat_map(chosen).chain(isolated).collect()
 }
 
-/// When so many servers run, those of lanes before are ended. Each watches files, and a user may do that 128
-/// times at once where nobody has raised `fs.inotify.max_user_instances`: there are other tests, too.
+/// The number of running servers from which those of earlier lanes (an engine and a way to reach it) are
+/// ended. Each server watches files, and by default a user has 128 inotify instances
+/// (`fs.inotify.max_user_instances`), which other tests need, too.
 const MOST: usize = 24;
 
 /// The running servers: one for each engine and configuration, shared by the cases.

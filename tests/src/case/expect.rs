@@ -16,7 +16,7 @@ pub struct ExpectedTurn {
 /// What a connection is like after the last answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpectedState {
-    /// It answers the next request.
+    /// The connection answers the next request.
     Open,
     /// The server closed it in order.
     Closed,
@@ -63,7 +63,7 @@ pub enum ExpectedBody {
     None,
     /// These parts, one after the other.
     Exactly(Vec<ExpectedPart>),
-    /// So many bytes.
+    /// A body with this number of bytes.
     Length(usize),
     /// Text this expression is found in.
     Matching(Regex),

@@ -72,7 +72,7 @@ impl Client {
     /// Connects to an address, or as a [`Target`] says.
     ///
     /// # Panics
-    /// If nobody accepts there.
+    /// If no server accepts there.
     pub fn connect(to: impl Into<Target>) -> Client {
         Client::over(to.into().connect())
     }

@@ -123,10 +123,11 @@ fn delivered_connections(table: &str, address: &str) -> Option<usize> {
     served.iter().all(|client| clients.contains(client)).then_some(served.len())
 }
 
-/// More threads are not told of.
+/// The largest number of threads that are reported.
 const THREADS_TOLD: usize = 20;
 
-/// What each of its threads does, for people: its name, its state, and where in the kernel it waits.
+/// A report of what each of the process's threads does: its name, its state, and where in the kernel it
+/// waits.
 pub fn doings(pid: u32) -> String {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return "it is gone".to_owned();
@@ -141,7 +142,7 @@ pub fn doings(pid: u32) -> String {
     told.take(THREADS_TOLD).collect()
 }
 
-/// Its TCP connections, for people: their state, what waits in their buffers, and their timers.
+/// A report of the process's TCP connections: their state, what waits in their buffers, and their timers.
 pub fn connections(pid: u32) -> String {
     let told = Command::new("ss").args(["-Htnop"]).output();
     let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());

@@ -12,10 +12,10 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// So much of what a client sends is held for it.
+/// The most bytes of what a client sends that are held for it.
 const HELD_BYTES: usize = 1 << 20;
 
-/// A client that was answered, and goes on sending, is read for so long.
+/// The time for which a client that was answered, and goes on sending, is still read.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Passes on requests that come to an address of its own as HTTP/1 to a server as HTTP/2, one after
@@ -60,10 +60,11 @@ enum ConnectionEnd {
 /// One connection.
 struct Passing {
     client: TcpStream,
-    /// That of `server`.
+    /// The socket of `server`.
     socket: TcpStream,
     server: Client,
-    /// What the client has sent and is not passed on, and how much of that nobody wants.
+    /// Bytes that the client has sent and that are not passed on, and how many bytes of its input are
+    /// dropped because no request needs them.
     input: Vec<u8>,
     unwanted: usize,
     input_ended: bool,
@@ -77,19 +78,20 @@ struct Passing {
 struct PendingRequest {
     stream: u32,
     is_head: bool,
-    /// The client wants its connection closed.
+    /// Whether the client wants its connection closed.
     closes: bool,
-    /// It does not know of chunks.
+    /// Whether the client is of HTTP/1.0, and does not know of chunks.
     is_old: bool,
-    /// So much of its body is to come.
+    /// Bytes of the request's body that are still to come.
     body_left: usize,
-    /// So many responses before the last one were passed on.
+    /// The number of interim responses that were passed on.
     told: usize,
-    /// The head of the answer is.
+    /// Whether the head of the answer was passed on.
     is_begun: bool,
-    /// Its body goes in chunks.
+    /// Whether the answer's body goes to the client in chunks.
     is_chunked: bool,
-    /// Bytes of the answer's body that the server was not told to be taken.
+    /// Bytes of the answer's body that the client has not taken yet, so the server's window is not opened
+    /// for them.
     owed: usize,
 }
 

@@ -12,7 +12,7 @@ pub(super) type Aspect = (String, String);
 #[derive(Debug, Default)]
 pub struct Seen(pub(super) BTreeMap<Aspect, String>);
 
-/// What no client goes by, or is told of the connection alone.
+/// Fields that no client acts on, or that concern the connection alone.
 const UNSEEN: [&str; 8] = [
     "Server",
     "Date",

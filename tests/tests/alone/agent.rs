@@ -62,7 +62,7 @@ fn options(folder: &Folder, engine: &str, lines: &str) -> Options {
     options
 }
 
-/// What the clients of a flood were told.
+/// The answers that the clients of a flood got.
 #[derive(Default)]
 struct Told {
     good: AtomicU64,
@@ -157,14 +157,15 @@ fn what_is_too_much_is_refused_and_the_rest_is_served() {
     }
 }
 
-/// Who keeps a body back, or is to wait for its turn under a limit, takes nobody's place.
+/// A client that keeps its body back, or waits for its turn under a limit, takes no place from another
+/// client.
 #[test]
 fn what_waits_for_its_client_is_no_unfinished_work() {
     let folder = site();
     let queue = "requests = { rate = \"1/m\", burst = 1, over = \"queue\", deadline = \"60s\" }";
     let rule = format!("[[rule]]\nname = \"turns\"\npath = \"/turn\"\n{queue}\n");
     for engine in ENGINES {
-        // nobody's time is over before all are there
+        // no client's time is over before all are there
         let lines = format!("agent = \"on\"\ntimeouts.body = \"1h\"\n{POLICY}\n{rule}");
         let served = WatchedServer::with(options(&folder, engine, &lines));
         assert_eq!(served.client().get("/turn").unwrap().status, 404, "{engine}");
@@ -181,7 +182,7 @@ fn what_waits_for_its_client_is_no_unfinished_work() {
         assert_eq!(count("unfinished_jobs"), 0, "{engine}");
         let mut client = served.client().patience(PATIENCE);
         assert_eq!(client.get("/work?cpu=1ms").unwrap().status, 200, "{engine}");
-        // how long the last bytes took is nobody's wait for a worker
+        // the time for the last bytes does not count as a wait for a worker
         for client in &mut slow {
             client.stream().write_all(b"hello").unwrap();
         }

@@ -87,8 +87,8 @@ const TAKERS: usize = 60;
 const CACHE_BYTES: u64 = 8 << 20;
 const IN_FLIGHT_BYTES: u64 = 2 << 20;
 
-/// Clients ask for files that nobody has asked for before, and do not take them. Bodies in memory stay
-/// within what they may take, others are answered, and in the end so are they: every byte is right.
+/// Clients ask for files that were never asked for before, and do not take them. Bodies in memory stay
+/// within their limit, others are answered, and in the end so are these clients: every byte is right.
 fn answers_that_nobody_takes_leave_memory_to_others(engine: &str) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Folder::new();

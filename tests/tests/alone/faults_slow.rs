@@ -168,8 +168,8 @@ fn slow_readers_do_not_stop_a_normal_client(engine: &str) {
     judge(&alone, &beside, &others, Duration::from_millis(10));
 }
 
-/// What SECURITY.md says of the engines with a thread per connection: slow heads hold all threads.
-/// Others wait for them, and no longer than `timeouts.head`; nobody is refused or lost.
+/// What SECURITY.md says of the engines with a thread per connection: slow heads hold all threads. Others
+/// wait for them, and no longer than `timeouts.head`; no client is refused or lost.
 #[test]
 fn slow_heads_hold_all_threads_until_their_time_is_over() {
     const THREADS: usize = 8;

@@ -208,7 +208,7 @@ fn rename_into(path: &Path, content: &[u8]) {
 }
 
 /// "A file replaced by rename: every answer is one whole version", none is cut short, an entity tag
-/// stands for one version, and after a version was seen by anybody nobody gets an older one.
+/// stands for one version, and after any client has seen a version, no client gets an older one.
 fn replaced_by_rename_every_answer_is_one_whole_version(engine: &str) {
     let folder = Folder::new();
     let write = |path: &Path, kind: Kind, version| rename_into(path, &kind.at(version));
@@ -285,10 +285,10 @@ fn written_in_place_answers_are_whole_or_cut_short(engine: &str) {
         );
         let Some(version) = settled_version(&answer.head, latest) else { return };
         assert!(version >= floor, "version {version} after {floor} was seen: {}", answer.head);
-        // Pages that wait in a socket after sendfile still belong to the file: if it was written
-        // before the client had read them, nobody on the server's side can know. The small file is sent
-        // from there, too, when it has changed each time it was looked at; but that is not kept, so nobody
-        // has it who asks when the write has begun.
+        // Pages that wait in a socket after sendfile still belong to the file: if it is written before
+        // the client has read them, the server cannot know. The small file is sent from there, too, if it
+        // has changed each time it was looked at; but that answer is not cached, so a client that asks
+        // after the write has begun does not get it.
         let is_in_flight = latest > version && (number == 1 || asked <= version);
         assert!(found == [version] || is_in_flight, "{found:?}, head of {version}");
         if found == [version] {
@@ -381,7 +381,7 @@ fn truncated_and_grown_answers_are_whole_or_cut_short(engine: &str) {
 }
 
 /// A removed file is gone soon, and one created after a (cached) 404 is there soon; while neither
-/// happens, and one state was seen, everybody gets that state.
+/// happens, and one state was seen, every client gets that state.
 fn removed_and_created_files_are_noticed(engine: &str) {
     let folder = Folder::new();
     let served =
@@ -472,8 +472,8 @@ fn a_symlinked_root_that_is_re_pointed_is_seen(engine: &str) {
                     (late, slowest) = (late + 1, slowest.max(pointed.elapsed()));
                 }
             }
-            // Long after nobody is sent there any more: a thread that was on its way there a moment ago
-            // would find nothing.
+            // Long after requests are sent there: a thread that was on its way there a moment ago would
+            // find nothing.
             if version > KEPT {
                 let _ = fs::remove_dir_all(folder.join(&format!("releases/{}", version - KEPT)));
             }

@@ -6,7 +6,7 @@
 //! attacks for longer, prints the 99th percentile alone and under each abuse, and fails where the second
 //! is above twice the first and a millisecond. The server then has processor 0 for itself and one worker, all
 //! clients have processor 1, and the honest one goes before the abuser there (which root only may say):
-//! what is measured is the server, not who of the clients runs first.
+//! the measurement is of the server, not of which client runs first.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::ALONE;
@@ -193,7 +193,7 @@ const FLOODS: [Flood; 14] = [
 /// How a connection has ended.
 #[derive(Default)]
 struct Ending {
-    /// What it was told.
+    /// The error code of the GOAWAY frame.
     goodbye: Option<ErrorCode>,
     is_closed: bool,
 }
@@ -346,7 +346,7 @@ fn serve(engine: &str, more: &str) -> (WatchedServer, Folder) {
     (served, folder)
 }
 
-/// What a connection may take: its state, and bodies of requests that nobody has read.
+/// The most memory of a connection: its state, and bodies of requests that are not read.
 fn most_bytes_each() -> u64 {
     let fields = FieldLimits { bytes: 64 * 1024, fields: 200 };
     let limits = Http2Limits { fields, ..Http2Limits::default() };

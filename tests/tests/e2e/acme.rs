@@ -41,7 +41,7 @@ fn start(folder: &Folder, engine: &str, hosts: &[&str], acme: &str) -> (WatchedS
     (WatchedServer::with(options), addr)
 }
 
-/// What clients are shown that ask for this host, whoever has signed it.
+/// The certificate that clients get for this host, whatever authority has signed it.
 pub(super) fn shown(addr: SocketAddr, host: &str) -> Vec<u8> {
     let mut stream = connect(&Arc::new(untrusting()), addr, host);
     write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
@@ -86,13 +86,14 @@ impl Drop for Pebble {
 }
 
 impl Pebble {
-    /// It looks at these two ports. `None` if the machine lacks it.
+    /// Starts a pebble that looks at these two ports. `None` if the machine lacks it.
     fn start(folder: &Folder, plain: SocketAddr, sealed: SocketAddr) -> Option<Pebble> {
         let names = name_server(plain.ip().to_string().parse().unwrap());
         Pebble::asking(Path::new("pebble"), None, folder, plain, sealed, names)
     }
 
-    /// The same by this program, with this name server. Its certificates are good for so many seconds, if that is said.
+    /// The same with this program and this name server. The certificates are valid for `lifetime_s`
+    /// seconds, if that is given.
     pub(super) fn asking(
         program: &Path,
         lifetime_s: Option<u32>,
@@ -246,7 +247,7 @@ fn an_authority_is_answered(engine: &str) {
     let (served, addr) = start(&folder, engine, &["a.example"], &lines);
     acme.behave(|how| how.looks_at = Some(served.addr()));
     let is_there = || {
-        // it may have looked before it was told where
+        // the authority may have looked before its address was set
         served.reload();
         attempts(&served, "issued") == 1
     };
@@ -276,7 +277,7 @@ fn an_authority_is_answered(engine: &str) {
     }
 }
 
-/// Handshakes go on, and the reason is told where operators look. It is not forgotten by a restart.
+/// Handshakes go on, and the reason is reported where operators look. A restart does not forget it.
 #[test]
 fn until_there_is_a_certificate_another_one_is_shown() {
     let folder = site();
@@ -300,14 +301,14 @@ fn until_there_is_a_certificate_another_one_is_shown() {
     let [failed] = &files(&storage, ".failed")[..] else { panic!("{said}") };
     let noted: Value = serde_json::from_slice(&fs::read(failed).unwrap()).unwrap();
     assert_eq!(noted["times"], 1, "{noted}");
-    // who asks for it has it tried at once
+    // a reload asks for another attempt at once
     served.reload();
     assert!(soon(PATIENCE, || attempts(&served, "unreachable") == 2), "{}", served.stderr());
     let noted: Value = serde_json::from_slice(&fs::read(failed).unwrap()).unwrap();
     assert_eq!(noted["times"], 2, "{noted}");
 }
 
-/// It is asked again when it has said, and not by a reload.
+/// The authority is asked again when the time that it has named is over, and not by a reload.
 #[test]
 fn an_authority_that_was_asked_too_much_is_left_alone() {
     let folder = site();
@@ -333,7 +334,7 @@ fn an_authority_that_was_asked_too_much_is_left_alone() {
     assert_eq!(seen.orders[0]["identifiers"][0]["value"], "b.example");
 }
 
-/// It is asked again at once with a new one (RFC 8555 §6.5), and the order is gone on with.
+/// The authority is asked again at once with a new nonce (RFC 8555 §6.5), and the order continues.
 #[test]
 fn nonces_that_are_forgotten_cost_no_certificate() {
     let folder = site();

@@ -241,10 +241,11 @@ fn certificates_are_replaced_by_new_records() {
     let log = fs::read_to_string(bed.at("log")).unwrap();
     let presented: Vec<&str> = log.lines().filter(|line| line.starts_with("present ")).collect();
     let different: std::collections::HashSet<_> = presented.iter().collect();
-    // a name that the authority holds for proven needs none: of later certificates that is one in a hundred, though
-    // pebble is told to do so never (it compares a number of 0 to 99 by >, wfe.go)
+    // a name that the authority holds for proven needs no record: that happens to one in a hundred later
+    // certificates, although pebble is configured never to do so (it compares a number of 0 to 99 by >,
+    // wfe.go)
     assert!(presented.len() > 2 && different.len() == presented.len(), "{log}");
-    // one that fails is told, tried again, and leaves the certificate in force meanwhile
+    // a command that fails is reported, tried again, and leaves the certificate in force meanwhile
     bed.behave("fail");
     assert!(soon(6 * PATIENCE, || attempts(&served, "hook") >= 1), "{}", served.stderr());
     assert!(soon(PATIENCE, || !bed.notes()), "{}", served.stderr());
@@ -255,7 +256,7 @@ fn certificates_are_replaced_by_new_records() {
     assert!(soon(PATIENCE, || !bed.notes()), "{:?}", bed.asked());
 }
 
-/// Each is told, and tried again when an operator says so; the order is the same.
+/// Each failure is reported, and tried again when an operator asks; the order is the same.
 #[test]
 fn a_command_that_fails_is_told_and_leaves_nothing() {
     let Some(bed) = Bed::new() else { return };
@@ -332,7 +333,8 @@ fn a_crash_leaves_neither_processes_nor_records() {
     assert!(!bed.notes());
 }
 
-/// They stay noted, which is told, and an operator has them tried again. They are no reason to have no certificate.
+/// The records stay noted and are reported, and an operator has them tried again. They do not prevent a
+/// certificate.
 #[test]
 fn records_that_cannot_be_removed_are_told_and_tried_again() {
     let Some(bed) = Bed::new() else { return };
@@ -422,7 +424,8 @@ fn an_upgrade_starts_what_a_reload_cannot() {
     drop(first);
 }
 
-/// Then it is told, the server serves on, and a reload that changes nothing about commands is none of its business.
+/// The launcher's end is reported, the server serves on, and a reload that changes nothing about commands
+/// does not start another launcher.
 #[test]
 fn a_launcher_that_is_killed_is_told() {
     let Some(bed) = Bed::new() else { return };
@@ -437,7 +440,7 @@ fn a_launcher_that_is_killed_is_told() {
     );
     assert!(soon(PATIENCE, || attempts(&served, "hook") == 1), "{}", served.stderr());
     assert!(soon(PATIENCE, || launchers(served.pid()).is_empty()), "no zombie");
-    // what a command has started beside it has nobody any more who would end it
+    // no process is left that would end what a command has started beside it
     let left = rustix::process::Pid::from_raw(left.try_into().unwrap()).unwrap();
     let _ = rustix::process::kill_process(left, Signal::KILL);
     assert_eq!(served.reload().0, Some(0), "{}", served.stderr());
@@ -449,7 +452,8 @@ fn a_launcher_that_is_killed_is_told() {
     assert!(soon(4 * PATIENCE, is_there), "{}", served.stderr());
 }
 
-/// The user of the command, else that of the server, whoever that is; another one only with the rights of root.
+/// The user of the command is the configured one, or otherwise the server's. Another user needs the
+/// rights of root.
 #[test]
 fn no_command_is_run_as_root() {
     if has(
@@ -488,7 +492,7 @@ fn no_command_is_run_as_root() {
         assert!(soon(4 * PATIENCE, || attempts(&served, "issued") == 1), "{}", served.stderr());
         assert!(users(user), "{user}: {}", served.stderr());
     }
-    // without rights it is who has started the server
+    // without rights it is the user that has started the server
     again();
     fs::set_permissions(bed.folder.path(), Permissions::from_mode(0o777)).unwrap();
     bed.behave("leave");

@@ -1,5 +1,5 @@
-//! Under a service manager: sockets that it opened, and what it is told.
-//! The launcher is systemd's own, `systemd-socket-activate`; the manager that listens is the test.
+//! Under a service manager: the sockets that it opened, and the notifications that it gets. The launcher
+//! is systemd's own, `systemd-socket-activate`; the manager that listens is the test.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::upgrade::{command as upgrade_command, upgrade};
@@ -261,7 +261,7 @@ fn the_service_manager_hears_what_happens() {
     assert!(server.wait(PATIENCE).unwrap().success());
 }
 
-/// It is told which process is the server before that speaks.
+/// The manager learns which process is the server before that process sends anything itself.
 #[test]
 fn the_service_manager_hears_of_an_upgrade() {
     let folder = site();

@@ -1,4 +1,5 @@
-//! The page of the admin listener: who may read it, what it says on each engine, and that a browser shows the same.
+//! The page of the admin listener: which clients may read it, what it says on each engine, and that a
+//! browser shows the same.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::isolated::{signal, stage};
@@ -206,7 +207,7 @@ fn a_browser_signs_in() {
     for path in ["/metrics", "/status", "/"] {
         assert_eq!(get(&server, path, &field).status, 401, "{path}: the cookie is for the page");
     }
-    // who signs out ends what a copy of the cookie could still read
+    // signing out ends what a copy of the cookie could still read
     let mut client = Client::connect(server.admin());
     let head = format!(
         "POST /page/sign-out HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n{field}\r\n"
@@ -248,7 +249,7 @@ fn chromium_shows_what_metrics_say() {
     let there = Command::new("chromium").arg("--version").output();
     let there = there.map_err(|_| "there is no chromium, see scripts/install");
     let Some(_) = has(there, "chromium_shows_what_metrics_say") else { return };
-    // nobody listens there
+    // no server listens there
     let dead = free_addr();
     let settings = format!("{RULES}[[site.proxy]]\npath = \"/app\"\nto = \"http://{dead}\"\n");
     let (folder, server) = with_page("event", &settings.replacen("[[site.proxy]]", "[[proxy]]", 1));

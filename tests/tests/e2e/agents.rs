@@ -37,7 +37,7 @@ struct Agent(BufReader<UnixStream>);
 
 impl Agent {
     fn connect(socket: &Path, mut hello: Value) -> Agent {
-        // who says nothing of a lease has ten seconds, in which a busy machine may do little
+        // a hello without a lease has ten seconds, in which a busy machine may do little
         if hello["lease_ms"].is_null() {
             hello["lease_ms"] = json!(600_000);
         }
@@ -200,7 +200,7 @@ fn odd_lines_are_answered() {
         assert!(answer["ok"] == json!(false) && said.contains(why), "{line}: {answer}");
     }
     agent.granted(json!({ "id": 1, "do": "put", "rules": [closed("/", 410)] }));
-    // half a line is no request, and nobody has that name
+    // half a line is no request, and the name has no owner
     write!(agent.0.get_mut(), "{{\"do\":\"remove\",\"rules\":[\"/\"]").unwrap();
     assert_eq!(status(&server, "/"), 410);
     drop(agent);
@@ -234,7 +234,7 @@ fn a_lease_ends() {
     assert_eq!(silent.next(), json!({ "event": "lease_ended" }));
     assert!(soon(PATIENCE, || status(&server, "/") == 200));
     assert!(soon(PATIENCE, || server.stderr().contains("silent: its lease has ended")));
-    // who says no hello, or nonsense, changes nothing
+    // an agent that sends no hello, or nonsense, changes nothing
     let mut nobody = Agent::begin(&socket);
     let put = json!({ "id": 1, "do": "put", "rules": [] });
     // at once, too: a hello is waited for for 5 s

@@ -134,7 +134,7 @@ fn a_directory_comes_and_goes_with_a_reload(engine: &str) {
     assert!(code == Some(78) && said.contains("alias.to"), "{said}");
 }
 
-/// It alone of its directory, in all its forms, under the rules of its path.
+/// One file of its directory is served alone, in all its forms, under the rules of its path.
 fn one_file_is_served_wherever_it_lies(engine: &str) {
     let folder = site();
     folder.write("root/icon.txt/a.txt", "beneath");

@@ -1,5 +1,5 @@
-//! Requests over the limit of a rule on requests at once, which wait (`in_flight.over = "queue"`): who is
-//! next, who is refused, and what becomes of them when something changes meanwhile.
+//! Requests over the limit of a rule on requests at once, which wait (`in_flight.over = "queue"`): which
+//! is next, which are refused, and what becomes of them when something changes meanwhile.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::queue::{
@@ -43,7 +43,7 @@ fn lines(gate: &Gate, classes: &str, limit: &str) -> String {
     format!("[[proxy]]\npath = \"/*/*\"\nto = \"http://{}\"\n{classes}{limit}", gate.addr)
 }
 
-/// A server in front of an application, so that it is known who gets there when.
+/// A server in front of an application that notes which request arrives when.
 fn serve(engine: &str, gate: &Gate, classes: &str, limit: &str) -> (WatchedServer, Folder) {
     let folder = Folder::new();
     folder.write("index.html", "own");
@@ -52,7 +52,7 @@ fn serve(engine: &str, gate: &Gate, classes: &str, limit: &str) -> (WatchedServe
     (WatchedServer::with(options), folder)
 }
 
-/// So many requests wait for a place.
+/// Waits until this number of requests wait for a place.
 #[track_caller]
 fn wait(served: &WatchedServer, count: u64) {
     let waiting = || served.metric("forebay_requests_queued");
@@ -60,7 +60,7 @@ fn wait(served: &WatchedServer, count: u64) {
 }
 
 fn leave(mut client: Client) {
-    // a reset: who only ends its direction may wait for its answer
+    // a reset: a client that only ends its direction may still wait for its answer
     set_socket_linger(client.stream(), Some(Duration::ZERO)).unwrap();
 }
 
@@ -97,7 +97,7 @@ fn a_full_queue_refuses_and_lower_classes_give_way(engine: &str) {
     let gate = Gate::start();
     let (served, _folder) = serve(engine, &gate, CLASSES, &limit(1, ", queue = 1"));
     let mut second = gold_takes_the_only_place(engine, &gate, &served, wait);
-    // who was refused may go on
+    // a refused client may go on
     gate.answer(1);
     assert_eq!(second.get("/bulk/3").unwrap().status, 200, "{engine}");
 }
@@ -156,7 +156,7 @@ fn a_reload_finds_those_that_wait(engine: &str) {
         let options = Options::new(folder.join("")).engine(engine).config(lines);
         served.reload_with(Options { workers, ..options });
     };
-    // two more may be under way; another number of threads serves who comes from now on
+    // two more may be under way; another number of threads serves clients that come from now on
     let workers = if has_thread_each(engine) { 20 } else { 2 };
     reload(&lines(&gate, CLASSES, &limit(3, "")), workers);
     gate.has(3);
@@ -172,7 +172,7 @@ fn a_reload_finds_those_that_wait(engine: &str) {
     gate.answer(1);
     gate.has(4);
     assert_eq!(gate.came()[3], "/gold/6", "{engine}");
-    // without the limit it still holds for those that wait, and for nobody else
+    // without the limit, it still holds for the requests that wait, and for no other
     reload(&lines(&gate, CLASSES, ""), workers);
     clients.push(ask(&served, "/bulk/7"));
     gate.has(5);

@@ -193,7 +193,7 @@ fn credentials_are_nowhere_in_the_log() {
         assert!(!text().contains(secret), "{}", text());
         assert!(!served.stderr().contains(secret), "{}", served.stderr());
     }
-    // of who has passed, the name, of others nothing
+    // the log has the name of a user that has passed, and nothing of the others
     assert_eq!(text().matches("alice").count(), 1, "{}", text());
     assert!(!served.stderr().contains("alice"), "{}", served.stderr());
 }
@@ -215,7 +215,7 @@ fn addresses_are_admitted_or_not() {
     assert_eq!(get(&serve(&folder, ENGINES[0], open), "/in/", "").0, 200);
 }
 
-/// Index files, compressed forms, files that are tried, rewrites and error pages lead nobody around a
+/// Index files, compressed forms, files that are tried, rewrites and error pages lead no client around a
 /// rule, whether it is for the path that is asked for or for the file.
 #[test]
 fn a_file_is_protected_under_all_its_paths() {

@@ -1,5 +1,5 @@
-//! Behind others: Unix sockets, the PROXY protocol, X-Forwarded-For. Logs and
-//! limits go by the client that a trusted proxy states, and by nobody else's word.
+//! Behind others: Unix sockets, the PROXY protocol, X-Forwarded-For. Logs and limits go by the client
+//! that a trusted proxy states, and believe no other source.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -132,7 +132,7 @@ fn the_socket_of_a_server_that_was_killed_is_no_obstacle() {
     assert!(fs::symlink_metadata(&path).unwrap().file_type().is_socket());
     let server = Server::start(&options);
     assert!(exchange_unix(&path, &format!("{GET}\r\n")).ends_with("hello"));
-    // a second one is told so, and takes nothing away
+    // a second server fails with that reason, and takes nothing away
     let second = std::process::Command::new(forebay_tests::server::binary())
         .args(["run", "-c"])
         .arg(server.file())

@@ -101,7 +101,8 @@ fn an_interrupted_calibration_leaves_nothing_behind() {
     }
 }
 
-/// It can do nothing itself: the kernel ends its servers, the next calibration removes its folder.
+/// A killed calibration cannot clean up: the kernel ends its servers, and the next calibration removes
+/// its folder.
 #[test]
 fn what_a_killed_calibration_leaves_goes_with_the_next() {
     let folder = Folder::new();

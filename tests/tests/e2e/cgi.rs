@@ -1,5 +1,5 @@
-//! Programs that are run for each request: what they are told, what clients get, what is not run, and what becomes of
-//! programs that take more than they may, or leave something behind.
+//! Programs that are run for each request: what they get, what clients get, what is not run, and what
+//! becomes of programs that take more than they may, or leave something behind.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -37,10 +37,11 @@ on_isolated!(
     a_client_that_leaves_has_its_program_killed,
 );
 
-/// Who runs programs where the tests run as root: nobody else has processes of this one.
+/// The user of the programs where the tests run as root: no other process of the machine has it.
 const USER: &str = "games";
 
-/// Who runs those that take all that they may: each test has one of its own, since a user's processes are counted.
+/// The users of programs that take all that they may: each test has one of its own, since a user's
+/// processes are counted.
 const BOMBERS: [&str; 7] = ["bin", "sys", "man", "lp", "mail", "news", "uucp"];
 
 /// A folder with programs beneath `cgi`.
@@ -253,7 +254,7 @@ fn only_programs_beneath_the_directory_are_run(engine: &str) {
     fs::create_dir_all(bed.folder.join("cgi/closed/in")).unwrap();
     bed.program("closed/in/b", run);
     fs::set_permissions(at("closed/in"), Permissions::from_mode(0o755)).unwrap();
-    // who starts the server as itself may enter what is its own
+    // a server that runs as the user that starts it may enter that user's directories
     let closed = if geteuid().is_root() { 403 } else { 200 };
     fs::set_permissions(at("closed"), Permissions::from_mode(0o700)).unwrap();
     let server = bed.serve(engine, "", "");
@@ -321,7 +322,7 @@ fn bodies_go_both_ways(engine: &str) {
     let (status, _, body) = ask(&server, &chunked);
     let body = String::from_utf8(body).unwrap();
     assert!(status == 200 && body.contains(expected.trim_end()), "{engine}: {body}");
-    // what is not read is in nobody's way
+    // a body that the program does not read blocks nothing
     let many = "\0".repeat(20_000_000);
     let text = format!(
         "POST /cgi-bin/deaf HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 20000000\r\n\r\n{many}"
@@ -519,7 +520,7 @@ fn a_reload_reaches_the_launcher_and_an_upgrade_starts_one() {
     assert_eq!(launchers(next.number().try_into().unwrap()), [launcher]);
 }
 
-/// Then requests get 502, which is told, and the next upgrade begins another one.
+/// Requests then get 502, the end is reported, and the next upgrade begins another launcher.
 #[test]
 fn a_launcher_that_is_killed_is_told() {
     let bed = Bed::new();

@@ -161,7 +161,7 @@ fn a_count_comes_back_however_a_request_ends() {
         assert_eq!(one.answer().unwrap().status, 200, "{engine}");
         // the server knows a moment after the client
         assert!(soon(PATIENCE, || class(&served, "in_flight", "bulk") == 0), "{engine}");
-        // one who leaves without waiting
+        // a client that leaves without waiting
         let asked = || class(&served, "requests_total", "bulk");
         let before = asked();
         let mut gone = served.client();
@@ -216,7 +216,7 @@ fn the_ledger_adds_up_with_what_clients_have_counted() {
             assert!(ends == [good, 0], "{engine} {name}: {ends:?}, {good}");
             offered += class(&served, "requests_total", name);
         }
-        // who finds all places taken is answered before anything is asked
+        // a client that finds all places taken is answered before its request is looked at
         let full = ["limit", "client_limit"].map(|reason| {
             served.metric(&format!("forebay_connections_refused_total{{reason=\"{reason}\"}}"))
         });
@@ -259,7 +259,7 @@ fn gold_connections_come_before_those_that_wait_for_a_thread_longer() {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream
         };
-        // whoever has been answered once and stays has the thread
+        // a client that has been answered once and stays has the thread
         let mut held = Client::over(from("127.0.3.99"));
         assert_eq!(held.get("/?held").unwrap().status, 200, "{engine}");
         let ask = |source: &str, name: &str| {

@@ -1,5 +1,5 @@
-//! Certificates of clients with the real server: who comes in, what is logged, what rules make of it, and what
-//! becomes of changed files.
+//! Certificates of clients with the real server: which clients come in, what is logged, what rules make
+//! of it, and what becomes of changed files.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -21,7 +21,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Three sites with one certificate: `open.example` asks nobody, `may.example` asks, `must.example` insists.
+/// Three sites with one certificate: `open.example` asks for no client certificate, `may.example` asks,
+/// `must.example` insists.
 struct Edge {
     folder: Folder,
     servers: Authority,
@@ -176,7 +177,7 @@ fn a_connection_is_for_sites_that_ask_the_same() {
                 );
             }
         }
-        // without TLS nobody shows anything
+        // without TLS no client shows a certificate
         for (host, expected) in [("open", "200"), ("may", "200"), ("must", "403")] {
             let request = format!("GET /file HTTP/1.0\r\nHost: {host}.example\r\n\r\n");
             let answer = edge.served.exchange(request.as_bytes());
@@ -214,8 +215,8 @@ fn a_proxy_that_says_https_shows_no_certificate() {
     }
 }
 
-/// CVE-2025-23419: whoever has a session with a site that asks for nothing does not resume it with one that
-/// does, under whatever name.
+/// CVE-2025-23419: a client that has a session with a site that asks for nothing does not resume it with
+/// one that does, under whatever name.
 #[test]
 fn a_session_opens_no_site_that_asks_for_more() {
     for engine in ENGINES {
@@ -246,7 +247,7 @@ fn a_session_opens_no_site_that_asks_for_more() {
             assert_eq!(talk(&client, "open.example").0, None, "{engine}: {version:?}");
             // nor does a connection that is open
             assert_eq!(status(get(&mut kept, "open.example")), Some(421), "{engine}");
-            // those who have shown one do resume
+            // clients that have shown a certificate do resume
             let mut known =
                 edge.clients.known(edge.servers.client_speaking(&[version]), "worker", 7);
             known.resumption = Resumption::in_memory_sessions(8);
@@ -290,7 +291,7 @@ fn sessions_survive_an_upgrade() {
     }
 }
 
-/// Whoever is revoked does not come in again, with a session neither; a list that is none changes nothing.
+/// A revoked client does not come in again, not with a session either; a faulty list changes nothing.
 #[test]
 fn changed_lists_and_authorities_are_taken_over() {
     for engine in ENGINES {
@@ -321,7 +322,7 @@ fn changed_lists_and_authorities_are_taken_over() {
             "{engine}: {}",
             stderr()
         );
-        // who was there is served on
+        // a client that was there is served on
         assert_eq!(get(&mut kept, host), found("must"), "{engine}");
         // another authority: what it has revoked comes with it
         let others = Authority::named("others");

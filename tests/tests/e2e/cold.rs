@@ -26,7 +26,7 @@ fn name(file: usize) -> String {
     format!("{file}.png")
 }
 
-/// So many clients ask for everything, of which nothing is in memory at first.
+/// Has this number of clients ask for all files, of which nothing is in memory at first.
 fn ask_for_all(
     clients: usize,
     served: &WatchedServer,
@@ -52,7 +52,8 @@ fn get_with(client: &mut Client, file: usize, field: &str) -> Answer {
     client.answer().unwrap()
 }
 
-/// Whether the folder is in memory or on an overlay, where nobody learns that a file is not in memory.
+/// Whether the folder is in memory or on an overlay, where a program cannot learn that a file is not in
+/// memory.
 fn hides_its_pages(folder: &Folder) -> bool {
     const TMPFS: i64 = 0x0102_1994;
     const OVERLAY: i64 = 0x794c_7630;
@@ -98,7 +99,7 @@ fn files_that_memory_does_not_keep_come_whole(engine: &str) {
         assert_eq!(same.status, 304);
     });
 
-    // who leaves in the middle leaves nothing in a pipe that another gets
+    // a client that leaves in the middle leaves nothing in a pipe that another gets
     ask_for_all(4, &served, &folder, |_, file| {
         let mut leaving = served.client();
         leaving.ask(&format!("/{}", name(file)));
@@ -134,7 +135,7 @@ fn files_that_memory_does_not_keep_come_whole(engine: &str) {
         done.store(true, SeqCst);
     });
 
-    // content that a reload has replaced keeps none, even where nobody asks again
+    // content that a reload has replaced keeps none, even without another request
     let text = fs::read_to_string(served.file()).unwrap();
     served.configure_with(&text.replace("4MiB", "5MiB"));
     let (code, said) = served.reload();

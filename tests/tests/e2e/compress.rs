@@ -33,7 +33,7 @@ fn get(served: &WatchedServer, path: &str, accepted: &str) -> Answer {
     client.answer().unwrap()
 }
 
-/// By the program that everybody has, so that it is somebody else's word.
+/// Unpacks with `gzip`, so that the test does not rely on the server's own library.
 fn gunzip(body: &[u8]) -> Vec<u8> {
     let mut command = Command::new("gzip");
     let command = command.args(["-d", "-c"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -44,12 +44,13 @@ fn gunzip(body: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// Its entity tag; while the file was written a moment ago that is a weak one.
+/// The entity tag of the answer, strong or weak; while the file was written a moment ago, the tag is
+/// weak.
 fn tag(answer: &Answer) -> String {
     answer.field("ETag").unwrap().trim_start_matches("W/").to_owned()
 }
 
-/// Its head without what changes with time.
+/// The head of the answer without the fields that change with time.
 fn lasting(answer: &Answer) -> Vec<&str> {
     let lasts = |line: &&str| !line.starts_with("Date:") && !line.starts_with("ETag:");
     answer.head.lines().filter(lasts).collect()

@@ -1,4 +1,5 @@
-//! Rules of a site that depend on the request, asked for with real bytes: nobody gets what is for another.
+//! Rules of a site that depend on the request, asked for with real bytes: no client gets what is for
+//! another.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::answer::Answer;
@@ -161,7 +162,7 @@ fn answering(text: &'static str) -> SocketAddr {
     addr
 }
 
-/// Who has the cookie is sent on, whatever was cached for others.
+/// A client with the cookie is redirected, whatever was cached for others.
 fn a_redirect_depends_on_a_cookie(engine: &str) {
     const BETA: &str = r#"
 [[redirect]]
@@ -224,7 +225,7 @@ set = { "X-Safe" = "yes" }
         let got = ["x-gold", "x-near", "x-safe"].map(|name| answer.value(name).is_some());
         assert_eq!(got, [is(0), is(1), is(2)], "{fields}");
         assert_eq!(answer.value("vary"), Some("*"), "{fields}");
-        // what rules refuse is told without its class
+        // a request that rules refuse gets the fields without those of its class
         let answer = ask(&server, "GET", "/closed", &fields);
         let got = ["x-gold", "x-near", "x-safe"].map(|name| answer.value(name).is_some());
         assert_eq!((answer.status, got), (403, [false, is(1), is(2)]), "{fields}");

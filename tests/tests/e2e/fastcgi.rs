@@ -1,5 +1,5 @@
-//! Scripts that a real php-fpm runs: what they are told, what clients get, and what becomes of scripts
-//! that fail.
+//! Scripts that a real php-fpm runs: what they get, what clients get, and what becomes of scripts that
+//! fail.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -187,7 +187,7 @@ fn answers_of_scripts_come_back(engine: &str) {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("3 900150983cd24fb0d6963f7d28e17f72"), "{engine}: {answer}");
-    // a script is told before it runs how long the body is
+    // a script gets the length of the body before it runs
     let chunked = b"POST /sum.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
                     Connection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
     let answer = String::from_utf8(server.exchange(chunked)).unwrap();
@@ -275,7 +275,7 @@ fn classes_hold_scripts(engine: &str) {
         let is_useful = (bulk + gold) * 4 >= peak && refused > 0;
         (is_fair && is_useful, format!("gold {gold}, bulk {bulk} of {peak}, refused {refused}"))
     };
-    // a machine that computes for others is generous to nobody, and may be so for one half of a round
+    // a machine that computes for others has little to give, and may be so for one half of a round
     let mut told = Vec::new();
     let is_held = (0..3).any(|_| {
         let (is_held, what) = round();
