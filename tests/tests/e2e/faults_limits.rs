@@ -73,7 +73,7 @@ fn empty(crowd: &Crowd) -> usize {
 /// The limit on all connections holds over all loops.
 fn all_clients_together_get_no_more_connections_than_they_may(engine: &str) {
     let folder = site();
-    // who was answered keeps its place, though no place is left
+    // a client that was answered keeps its place, though no place is left
     let limits = "limits.connections = 6\nlimits.connections_per_client = 6\n\
                   keep_alive.law = \"constant\"";
     let served = WatchedServer::start(engine, folder.path(), limits).settled();
@@ -174,8 +174,8 @@ fn lingering_is_bounded(engine: &str) {
     assert!(soon(PATIENCE, || served.metric("forebay_connections") <= 1), "not closed");
 }
 
-/// A client who has all the connections it may have, and comes again and again, holds up nobody: not
-/// even where each refusal takes a thread that waits for the client to go.
+/// A client that has all the connections it may have, and comes again and again, holds up no other
+/// client: not even where each refusal takes a thread that waits for the client to go.
 fn who_is_refused_keeps_nobody_waiting(engine: &str) {
     let folder = site();
     let settings = "limits.connections_per_client = 8";

@@ -71,8 +71,8 @@ fn change_while_sending(
     (Changed { served, _folder: folder }, result, second)
 }
 
-/// Whoever asked before the rename (or the removal) gets the old version to its last byte, and the
-/// connection lives on.
+/// A client that asked before the rename (or the removal) gets the old version to its last byte, and the
+/// connection stays open.
 fn a_file_replaced_or_removed_while_sent_is_sent_to_its_end(engine: &str) {
     let replace = |path: &Path| {
         let fresh = path.with_extension("fresh");
@@ -102,7 +102,7 @@ fn a_file_changed_in_place_while_sent_ends_its_connection(engine: &str) {
         let mut file = OpenOptions::new().write(true).open(path).unwrap();
         file.write_all(&versioned(2, 1)).unwrap();
     };
-    // Its old time is given back: only ctime tells.
+    // The old modification time is restored: only ctime shows the change.
     let hide = |path: &Path| {
         let before = fs::metadata(path).unwrap().modified().unwrap();
         write(path);
@@ -213,7 +213,7 @@ fn a_log_that_is_written_all_the_time_is_answered_each_time(engine: &str) {
     assert_eq!(served.metric(CHANGED), 0);
 }
 
-/// Ends those who write, even where a check fails.
+/// Ends the threads that write, even where a check fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

@@ -23,7 +23,7 @@ on_isolated!(
     a_reload_leaves_the_rules_of_an_answer,
 );
 
-/// An application that answers with the request line it was told.
+/// An application that answers with the request line it got.
 fn application() -> SocketAddr {
     let addr = free_addr();
     let listener = TcpListener::bind(addr).unwrap();

@@ -89,7 +89,7 @@ fn of_one_client_the_lowest_class_gives_way(engine: &str) {
         std::io::Write::write_all(busy.stream(), b"GET / HTTP/1.1\r\nHost: a\r\n").unwrap();
     }
     server.wait_for_delivery();
-    // nobody gives way to its own class
+    // a connection does not give way to its own class
     assert_ne!(status(&mut bulk(&server)), 200);
     let mut high: Vec<Client> = Vec::new();
     for number in 1..=4 {

@@ -1,5 +1,5 @@
-//! Clients who leave while their requests wait for a worker: nobody works for them, whoever is still
-//! there is next, and the books add up.
+//! Clients who leave while their requests wait for a worker: no work is done for them, clients who are
+//! still there are next, and the counters add up.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::client::Client;
@@ -17,7 +17,8 @@ use std::time::Duration;
 
 on_each_engine!(with_classes_nobody_works_for_clients_who_have_left);
 
-/// On a machine that computes for others too, who gives way would wait for a very long time.
+/// Helpers run at normal priority: on a machine that computes for others too, nice ones would wait for a
+/// very long time.
 const WORK: &str = "timeouts.job = \"1h\"\nhelpers.niceness = 0\n[[work]]\npath = \"/work\"\n";
 
 /// The rule decides nothing; it has the windows of the classes shown.
@@ -35,7 +36,7 @@ when = "overload"
 action = "reject"
 "#;
 
-/// Clients who leave, each of whom has asked for a second of work.
+/// The number of clients who leave. Each has asked for a second of work.
 const MANY: u64 = 40;
 
 fn serve(engine: &str, config: &str) -> (Folder, WatchedServer) {
@@ -126,7 +127,7 @@ fn they_leave_while_workers_work(
     at_work.iter_mut().for_each(|client| assert_eq!(client.answer().unwrap().status, 200));
     if is_void {
         drop((late, at_work, streams));
-        // what is at work for those who have left ends first
+        // work that has begun for clients who have left ends first
         let is_over = soon(4 * PATIENCE, || served.metric("forebay_connections") == 0);
         assert!(is_over, "{}", served.metrics());
         return None;
@@ -149,13 +150,14 @@ fn with_classes_nobody_works_for_clients_who_have_left(engine: &str) {
     assert!(soon(PATIENCE, || class("unfinished_jobs") == 0), "{}", served.metrics());
 }
 
-/// Where each connection has a thread, nobody waits without classes: all compute at once.
+/// Engines without a thread for each connection. With one, no request waits without classes: all compute
+/// at once.
 #[test]
 fn without_classes_nobody_works_for_clients_who_have_left() {
     for engine in ENGINES.into_iter().filter(|engine| !has_thread_each(engine)) {
         let (_folder, served) = serve(engine, WORK);
         let count = |what: &str| served.metric(&format!("forebay_{what}_total"));
-        // the jobs of those who have left count as well
+        // the jobs of clients who have left count as well
         let unfinished = || count("jobs").saturating_sub(count("requests_given_up"));
         they_leave(&served, unfinished, || true);
     }

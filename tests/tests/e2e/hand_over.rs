@@ -178,7 +178,7 @@ fn a_connection_that_is_done_is_closed(engine: &str) {
     for _ in 0..3 {
         assert!(ask(&served, &get("/app/x")).ends_with("done"));
     }
-    // one that asks for it is told
+    // a client that asks for the end of its connection gets it
     assert!(ask(&served, &last_get("/app/x")).contains("Connection: close"));
     let lines = || fs::read_to_string(&path).unwrap_or_default();
     assert!(soon(PATIENCE, || lines().lines().count() == 4), "{}", lines());
@@ -255,7 +255,7 @@ fn receivers_that_hang_have_their_time(engine: &str) {
     assert_eq!(ask(&served, &last_get("/")).matches("a static page").count(), 1);
 }
 
-/// Lets through as many as it is told to.
+/// A gate that lets through as many requests as a test allows.
 #[derive(Clone, Default)]
 pub(crate) struct Turnstile(Arc<(Mutex<Passages>, Condvar)>);
 

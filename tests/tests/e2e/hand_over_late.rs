@@ -90,7 +90,8 @@ fn what_was_taken_before_counts_too(engine: &str) {
     assert!(all.ends_with("\r\n\r\ndone"), "{all}");
 }
 
-/// It has taken the request, ended its link, and lives: what it writes when the server has answered comes to nothing.
+/// The receiver has taken the request, ended its link, and lives: what it writes after the server's
+/// answer comes to nothing.
 fn who_is_late_writes_nothing_behind_the_answer_of_the_server(engine: &str) {
     let (came, may_go, comes, goes) = steps();
     let receiver = SocketReceiver::start(move |handed: &mut ReceivedRequest| {

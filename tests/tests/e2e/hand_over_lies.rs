@@ -56,7 +56,7 @@ fn lies_are_found_out(engine: &str) {
         "/app/much" => {
             handed.take();
             handed.write("much");
-            // nobody has asked for the second
+            // the second report answers no request
             let mut report = [0; 16];
             report[0] = b'B';
             handed.say(&[report, report].concat());

@@ -124,7 +124,7 @@ fn a_program_in_c_gives_connections_back() {
     answers_relayed(&folder, "", |method, _| format!("{method} /app/relayed HTTP/1.1\n"));
 }
 
-/// Killed in the middle, and frozen: its clients are told, and nothing is kept for it.
+/// A program is killed in the middle, or frozen: its clients get an answer, and nothing is kept for it.
 #[test]
 fn a_program_that_is_killed_or_frozen_keeps_nothing() {
     let test = "hand_over_programs::a_program_that_is_killed";

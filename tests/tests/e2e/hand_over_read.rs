@@ -60,7 +60,8 @@ fn one_word_is_enough_and_connections_come_back(engine: &str) {
     }
 }
 
-/// It has read the request and says nothing for longer than it may be unread: that is no lateness.
+/// The receiver has read the request and says nothing for longer than a request may stay unread: it is
+/// not late.
 fn who_is_slow_with_what_it_has_read_has_its_time(engine: &str) {
     let receiver = SocketReceiver::start(|handed| {
         thread::sleep(Duration::from_millis(700));
@@ -93,7 +94,7 @@ fn what_nobody_has_read_goes_to_another(engine: &str) {
         assert!(ask(&served, &path).ends_with(&format!("handed {path}")), "{engine}");
     }
     assert_eq!(receiver.offered(), 4, "{engine}");
-    // what lies there is shut, and who reads it now sees that
+    // the sockets that lie there are shut, and a receiver that reads one now sees that
     drop(deaf);
 }
 

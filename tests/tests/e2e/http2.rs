@@ -317,9 +317,9 @@ fn what_is_given_up_is_accounted_for(engine: &str) {
     assert!(soon(PATIENCE, || class("in_flight") == 0), "{engine}: {}", served.metrics());
     let ends = || class("answered_total") + class("cut_total");
     assert!(soon(PATIENCE, || class("requests_total") == ends()), "{engine}");
-    // a job that was begun is done to its end, whoever has given it up
+    // a job that has begun is done to its end, although its client has given it up
     assert!(soon(PATIENCE, || class("unfinished_jobs") == 0), "{engine}: {}", served.metrics());
-    // who gives up before the request is looked at was never there
+    // a request that is given up before it is looked at is not counted
     let known = class("requests_total") - before;
     assert!((asked - resets..=asked).contains(&known), "{engine}: {known} of {asked}");
 }
@@ -343,7 +343,7 @@ fn who_leaves_is_not_waited_for(engine: &str) {
 
 fn a_drain_finishes_what_was_asked(engine: &str) {
     let folder = site();
-    // nothing but the drain itself has its clients told
+    // only the drain itself makes the server send GOAWAY
     let lines = "timeouts.send_window = \"1h\"\ntimeouts.idle = \"1h\"\n";
     let options = Options::new(folder.join("site")).engine(engine).config(lines);
     let mut server = Server::start(&options);
@@ -368,7 +368,8 @@ fn a_last_answer_is_not_cut_while_its_client_opens_windows(engine: &str) {
     for is_drain in [false, true] {
         let is_uncut = (0..5).any(|_| {
             let (is_uncut, pause) = takes_a_last_answer(&folder, engine, is_drain);
-            // who takes nothing for 2 s is not waited for, as one that is kept from its core for so long
+            // a client that takes nothing for 2 s is not waited for, even if it was only kept from its
+            // core for so long
             assert!(is_uncut || pause >= Duration::from_secs(1), "{engine}: it is cut");
             is_uncut
         });

@@ -148,7 +148,7 @@ fn only_who_proves_it_is_gold(engine: &str) {
     assert!(!std::fs::read_to_string(&log).unwrap().contains(&gold), "it is a secret");
 }
 
-/// Of two cookies the first counts, and nothing but a whole token does.
+/// The first of two cookies counts, and only a whole token does.
 #[test]
 fn what_is_odd_proves_nothing() {
     let folder = folder();
@@ -264,7 +264,7 @@ fn keys_are_taken_over_by_a_reload() {
     assert_eq!((ask(&mut stream, "/", &old), ask(&mut stream, "/", &new)), (403, 200));
 }
 
-/// An application is not told of the cookie, if that is wanted, and of all others.
+/// An application does not get the cookie, if that is configured, and gets all others.
 #[test]
 fn an_application_need_not_see_it() {
     let folder = folder();

@@ -62,7 +62,7 @@ fn three_lines_are_a_file_that_serves() {
     let said = stderr(&output);
     assert!(said.starts_with("forebay init: forebay.toml is written and good\nNext:\n"), "{said}");
     assert!(said.ends_with(&format!("  1. forebay run\n  2. open http://{addr}/\n")), "{said}");
-    // nothing was asked where nobody could see it
+    // without a terminal no question is asked
     assert!(!said.contains("What is served"), "{said}");
     assert_eq!(check(folder.path()), (Some(0), "forebay.toml: good\n".to_owned()));
     let mut server = Command::new(binary());
@@ -76,7 +76,7 @@ fn three_lines_are_a_file_that_serves() {
     assert!(answer.ends_with("hello"), "{answer}");
 }
 
-/// Whoever ends the input early takes what is offered.
+/// A user who ends the input early takes the defaults.
 #[test]
 fn answers_that_are_missing_are_the_defaults() {
     let folder = site();

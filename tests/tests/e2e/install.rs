@@ -136,7 +136,7 @@ fn the_commands_of_the_manual_make_what_the_check_asks_for() {
     assert_eq!(checked, 1);
 }
 
-/// Who reads the manual sees the unit that is installed.
+/// The manual shows the unit that is installed.
 #[test]
 fn the_manual_has_the_unit() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

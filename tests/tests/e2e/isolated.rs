@@ -40,13 +40,13 @@ path = \"/secret\"
 users = { alice = \"$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3u\" }
 ";
 
-/// For tests that are not about stages which hang: one that comes late to what it is sent is waited for, nearly
-/// as long as its client waits. A request that may not run twice would be lost, and there may be nobody else to
-/// send others to.
+/// Times for tests that are not about stages which hang: a stage that is slow to acknowledge is waited
+/// for, nearly as long as its client waits. Otherwise a request that may not run twice would be lost, and
+/// there may be no other instance to send others to.
 pub(crate) const UNHURRIED: &str =
     "isolated.acknowledge_floor = \"20s\"\nisolated.acknowledge_ceiling = \"20s\"\n";
 
-/// A site whose files are as old as files that nobody is writing.
+/// A site whose files are as old as files that are no longer written.
 pub(crate) fn site() -> Folder {
     let folder = Folder::new();
     let large = counting(LARGE_BYTES);
@@ -198,7 +198,7 @@ fn answers_are_those_of_one_process() {
         let [one, many] =
             [&event, &isolated].map(|server| told(&server.exchange(request.as_bytes())));
         assert_eq!(one.0, many.0, "{request}");
-        // the parts of several ranges are told apart by a word that is made up
+        // the parts of several ranges are separated by a boundary that is made up
         if !one.1.iter().any(|field| field.contains("multipart/byteranges")) {
             assert_eq!(one.1, many.1, "{request}");
             assert!(one.2 == many.2, "{request}: other bodies");
@@ -360,7 +360,7 @@ fn an_acknowledgement_is_held_back_until_the_answer_takes_its_time() {
     }
 }
 
-/// Says so when it goes, also where a check has failed: nobody waits for ever then.
+/// A flag that is set when this is dropped, also where a check has failed: no thread waits for ever then.
 struct SaysSo<'b>(&'b AtomicBool);
 
 impl Drop for SaysSo<'_> {
@@ -668,7 +668,8 @@ fn other(is_good: bool) -> (SocketAddr, mpsc::Receiver<String>) {
     (addr, asked)
 }
 
-/// One more listener, for clients of a proxy: they are known by what it states, and stages behind are told.
+/// One more listener, for clients of a proxy: they are known by the address that it states, and the
+/// stages behind get that address.
 #[test]
 fn listeners_differ_in_how_clients_come() {
     let folder = site();
@@ -743,7 +744,7 @@ fn the_stages_end_with_their_supervisor() {
     server.signal(Signal::KILL);
     server.wait(wire::PATIENCE).unwrap();
     until_gone(&all);
-    // nobody was left to remove their directory: the next does
+    // no process was left to remove their directory: the next server does
     let next = isolated(&folder);
     assert!(!links.exists(), "{links:?} is left");
     end(next);
@@ -811,7 +812,7 @@ fn stages_stay_if_their_successors_cannot_serve() {
     assert!(heard().starts_with("RELOADING=1\n"));
     assert!(heard().starts_with("READY=1\nSTATUS=the stages stay as they are"));
     assert_eq!(stages(&server), before);
-    // who is started again has the file of before
+    // a stage that is started again has the file of before
     crash(&server, "respond 1");
     assert!(get(server.addr(), "/").starts_with(b"HTTP/1.1 200 OK\r\n"));
     fs::write(&file, &text).unwrap();
@@ -828,7 +829,8 @@ fn stages_stay_if_their_successors_cannot_serve() {
     end(server);
 }
 
-/// Whoever looks at the admin listener finds it before and after each reload, and what it says is of those that serve.
+/// The admin listener answers before and after each reload, and its metrics are those of the stages that
+/// serve.
 #[test]
 fn the_admin_listener_stays_through_reloads() {
     let folder = site();
@@ -837,7 +839,8 @@ fn the_admin_listener_stays_through_reloads() {
         served.signal(Signal::HUP);
         let done = || served.stderr().matches("the stages are replaced").count() == count;
         assert!(soon(wire::PATIENCE, done), "{}", served.stderr());
-        // the stages before have the sockets, too, until they are told to go: they may take a client that comes now
+        // the old stages have the sockets, too, until the supervisor ends them: they may take a client
+        // that comes now
         let is_known = || {
             assert!(told(&get(served.addr(), "/")).0.contains(" 200 "), "{}", served.stderr());
             served.metric("forebay_connections_accepted_total") > 0
@@ -846,7 +849,7 @@ fn the_admin_listener_stays_through_reloads() {
     }
 }
 
-/// Who cleans up temporary files knows nothing of the sockets of stages in them.
+/// A program that cleans up temporary files may remove the sockets of stages among them.
 #[test]
 fn stages_whose_directory_was_removed_are_started_anew() {
     let folder = site();

@@ -1,5 +1,5 @@
-//! Engines that keep a thread for each connection: applications and tunnels have a part of the threads, and
-//! leave the others to everybody else.
+//! Engines that keep a thread for each connection: applications and tunnels have a part of the threads,
+//! and leave the others to all other requests.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::queue::{Gate, ask, status};

@@ -192,7 +192,7 @@ fn what_is_wrong_is_said_before_the_run() {
     }
 }
 
-/// What the machine does not have is told before the run, and before the report is written.
+/// What the machine lacks is reported before the run, and before the report is written.
 #[test]
 fn what_cannot_be_run_is_said_before_the_run() {
     let folder = Folder::new();
@@ -255,7 +255,7 @@ fn a_run_without_one_good_answer_has_failed() {
 /// Nothing failed, but nothing was answered.
 #[test]
 fn a_run_without_any_answer_has_failed() {
-    // connections come about, and nobody reads them
+    // connections come about, and no server reads them
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap());
     let trace = Folder::new();

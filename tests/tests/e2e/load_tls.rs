@@ -21,7 +21,7 @@ struct Site {
 }
 
 impl Site {
-    /// Its certificate is for this host; if that is empty, for its own address.
+    /// Starts a site whose certificate is for this host; if that is empty, for the site's own address.
     fn new(engine: &str, lines: &str, host: &str) -> Site {
         Site::with(engine, lines, host, |_| {})
     }
@@ -200,7 +200,7 @@ fn another_protocol_is_recognised() {
     let plain = site.server.addr();
     let why = failed(&format!("https://{plain}/"), &["--insecure"]);
     assert!(why.starts_with("no TLS handshake × 4 ["), "{why}");
-    // told by the server in plain words, as a status
+    // the server answers without TLS, with a status
     assert_eq!(failed(&format!("http://{}/", site.tls), &[]), "wrong status × 4");
     let why = failed(&format!("http://{}/", site.tls), &["--http2"]);
     assert!(why.starts_with("malformed answer × 4 [the server speaks "), "{why}");

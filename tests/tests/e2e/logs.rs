@@ -87,7 +87,7 @@ fn json_lines_say_what_was_asked_and_how_long_it_took() {
             ("client", "127.0.0.1"),
             ("site", "default"),
             ("referer", "http://r/"),
-            // bytes that are no UTF-8 are told apart from text
+            // bytes that are no UTF-8 differ from text that looks like them
             ("user_agent", "\"x\" \\xe9"),
         ] {
             assert_eq!(seen[member], expected, "{engine}: {seen}");
@@ -201,7 +201,7 @@ fn no_format_lets_a_client_write_lines_or_shows_its_secrets() {
     }
 }
 
-/// Clients that number their requests, until they are told to stop. Returns how many each has sent.
+/// Clients that number their requests while `meanwhile` runs. Returns how many each has sent.
 fn numbering<R>(
     served: &WatchedServer,
     clients: usize,
@@ -322,7 +322,7 @@ fn json_lines_say_how_a_request_was_judged() {
         assert_eq!(told(2, gold, 503), ["gold", "buyers", "requests", "costly"], "{engine}");
         let closed = told(3, "GET /closed HTTP/1.1\r\nHost: a\r\n\r\n", 403);
         assert_eq!(closed, ["bulk", "", "action", "closed"], "{engine}");
-        // where each connection has a thread, nobody looks at the clock meanwhile
+        // with a thread for each connection, no thread looks at the clock meanwhile
         if engine == "event" {
             let settings = format!("timeouts.job = \"100ms\"\n{settings}");
             let hasty = WatchedServer::with(options.config(&settings));
@@ -394,7 +394,7 @@ fn logs_are_opened_again_where_the_way_is_closed() {
     fs::rename(&access, logs.join("access.log.1")).unwrap();
     close(0o000);
     served.signal(Signal::USR1);
-    // who is not root cannot look meanwhile, but at what the server has open
+    // a test without root cannot list the directory meanwhile, but sees what the server has open
     let has_open = |name: &str| {
         let fds = fs::read_dir(format!("/proc/{}/fd", served.pid())).unwrap().flatten();
         let links = fds.filter_map(|fd| fs::read_link(fd.path()).ok()).collect::<Vec<_>>();
@@ -435,8 +435,8 @@ fn each_site_has_its_own_log() {
     assert_eq!(served.metric("forebay_site_responses_total{site=\"-\",class=\"4xx\"}"), 1);
 }
 
-/// A trusted proxy says who its client is and what the request is called; a stranger who says the
-/// same is not believed, also after a reload that no longer trusts.
+/// A trusted proxy states the client and the id of a request; a stranger that states the same is not
+/// believed, also after a reload that no longer trusts.
 #[test]
 fn only_a_trusted_proxy_names_clients_and_requests() {
     let folder = site();

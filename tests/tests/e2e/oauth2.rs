@@ -39,7 +39,7 @@ impl Drop for OauthProxy {
     }
 }
 
-/// Everything there is: who is asked stops with it.
+/// All processes of a test: they stop when this is dropped.
 struct Scene {
     server: Server,
     provider: IdentityProvider,
@@ -173,7 +173,7 @@ const PAGE: &str = "/app/x?y=1&z=a%20b";
 /// Signs in, and out, with both configurations of the manual.
 fn people_sign_in(program: &Path, engine: &str, headline: &str) {
     let scene = Scene::start(program, engine, headline, "");
-    // who is not known is led to where people sign in, for files and for applications
+    // an unknown user is led to the sign-in page, for files and for applications
     for path in ["/", "/intern/plan.txt", PAGE] {
         let got = scene.curl(path, None, &[]);
         assert_eq!(got.status, 302, "{engine} {path} {got:?}");
@@ -190,7 +190,7 @@ fn people_sign_in(program: &Path, engine: &str, headline: &str) {
     if headline == AS_WITH_NGINX {
         assert_eq!(scene.curl(PAGE, None, &["-H", "Sec-Fetch-Mode: cors"]).status, 401, "{engine}");
     }
-    // one detour later the page is there that was wanted, and the application knows who asks
+    // after the sign-in the wanted page is there, and the application knows the user
     let got = scene.follow(PAGE, "jar");
     assert_eq!(got.status, 200, "{engine} {got:?}");
     assert!(got.body.starts_with(&format!("GET {PAGE} HTTP/1.1\r\n")), "{engine} {got:?}");

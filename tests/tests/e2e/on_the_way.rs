@@ -168,7 +168,7 @@ fn start(engine: &str, lines: &str) -> (Server, Folder) {
     (Server::start(&options.engine(engine).config(&lines)), folder)
 }
 
-/// Lets those through who show the right cookie, and says who they are.
+/// Lets requests with the right cookie through, and names their user.
 fn decide(head: &str, body: &[u8]) -> Vec<u8> {
     assert!(body.is_empty() && head.starts_with("GET /verify?from=a HTTP/1.1\r\n"), "{head}");
     let wants = |what: &str| head.contains(what);
@@ -215,7 +215,7 @@ fn fail_or_echo(head: &str, body: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Who decides and who answers know a request under the same name, and so does the log, which says it however the
+/// The authority and the application get the same id for a request, and the log has it too, however the
 /// request is answered in the end.
 fn a_request_has_one_name(engine: &str) {
     let (authority, application) = (Application::start(decide), Application::start(fail_or_echo));
@@ -272,7 +272,7 @@ fn another_server_says_who_may_pass(engine: &str) {
              [[forward_auth]]\npath = \"/intern\"\nto = \"http://{to}\"\nuri = \"/verify?from=a\"\n"
         ),
     );
-    // what nobody is asked about
+    // a path that no authority decides about
     assert_eq!(ask(&server, "GET", "/", "", "").body, b"own", "{engine}");
     assert!(authority.heads().is_empty());
     for path in ["/app/x?y=1", "/intern/plan.txt"] {
@@ -309,7 +309,7 @@ fn another_server_says_who_may_pass(engine: &str) {
     let got = ask(&server, "GET", "/intern/plan.txt", "Cookie: key=right\r\n", "");
     assert_eq!((got.status, &*got.body), (200, b"the plan".as_slice()), "{engine}");
     assert!(got.fields["cache-control"].contains("private"), "{engine}: {:?}", got.fields);
-    // a body goes to the application alone, and only the authority says who somebody is
+    // a body goes to the application alone, and only the authority names the user
     let lies = "Cookie: key=right\r\nRemote-User: eve\r\nRemote_User: eve\r\nX-Role: root\r\n";
     let body = "b".repeat(100_000);
     let got = ask(&server, "POST", "/app/x", lies, &body);
@@ -334,8 +334,8 @@ fn another_server_says_who_may_pass(engine: &str) {
     assert_eq!(ask(&server, "GET", "/", "", "").status, 502, "{engine}");
 }
 
-/// What a server that decides says of where to go reaches the client, with its cookies; and what it is told of the
-/// client is known here.
+/// A redirect of the authority reaches the client, with its cookies; and what the authority gets of the
+/// client is what this server knows.
 fn a_server_that_decides_leads_to_where_people_sign_in(engine: &str) {
     let (authority, application) = (Application::start(decide), Application::start(echo));
     let (to, app) = (authority.addr, application.addr);
@@ -370,7 +370,7 @@ fn a_server_that_decides_leads_to_where_people_sign_in(engine: &str) {
         }
         assert_eq!(got.fields["cache-control"], "no-store", "{engine} {key} {method}");
     }
-    // who is not known goes where people sign in, when a page is opened
+    // an unknown user who opens a page goes to the sign-in page
     let page = "/oauth2/sign_in?rd=/intern/a%2520b%3Fc%3D%26d%3D%2F";
     let page = page.replace("%2F", "/");
     for (method, fields, status) in [
@@ -406,7 +406,7 @@ fn a_server_that_decides_leads_to_where_people_sign_in(engine: &str) {
     let scheme = if location.contains("rd=https://") { "https" } else { "http" };
     let expected = format!("https://login.example/a?rd={scheme}://a/else/x%3Fy&from=a");
     assert_eq!(location, &expected, "{engine}");
-    // what it is told of the client is known here, whatever the client says
+    // the authority gets what this server knows of the client, whatever the client says
     authority.heads();
     let lies = "X-Forwarded-Uri: /pub\r\nX_Forwarded_Uri: /pub\r\nX-Forwarded-Method: PUT\r\n\
                 X-Original-URL: http://a/pub\r\nX-Original-URI: /pub\r\nX_Original_URI: /pub\r\n\
@@ -531,7 +531,7 @@ fn files_are_sent_instead_of_answers(engine: &str) {
     let got = get("/app?/files/paper.pdf", "Range: bytes=2-6\r\n");
     assert_eq!((got.status, &*got.body), (206, b"paper".as_slice()), "{engine}");
     assert_eq!(get("/app?/files/big.bin", "").body.len(), 2_000_000, "{engine}");
-    // nobody else gets these, and this application no others
+    // no other path has these files, and this application gets no others
     for path in ["/files/paper.pdf", "/%66iles/paper.pdf", "/files/./paper.pdf"] {
         assert_eq!(get(path, "").status, 404, "{engine} {path}");
     }
@@ -549,8 +549,8 @@ fn files_are_sent_instead_of_answers(engine: &str) {
     assert_eq!(asked, 13, "{engine}: each once");
 }
 
-/// An application is told who asks and which address its client has reached, where a listener has all of the
-/// machine's, by both versions of the PROXY protocol.
+/// An application gets the client and the address that its client has reached, where a listener has all
+/// of the machine's, by both versions of the PROXY protocol.
 #[test]
 fn an_application_is_told_the_address_that_was_reached() {
     for version in ["v1", "v2"] {
@@ -852,7 +852,7 @@ fn addresses_of_applications_lead_back_here(engine: &str) {
             assert_eq!((got.status, &got.fields[field]), (302, &value), "{engine} {path}");
         }
     }
-    // and so do those that name the host it is told
+    // and so do those that name the host that the application gets
     let named = route("").replace("\"upstream\"", "\"app.internal\"");
     let (server, _folder) = start(engine, &named);
     let cookies = "a=1; Path=/app/cart; HttpOnly, b=2; Secure, c=3; Path=/app";
@@ -866,7 +866,7 @@ fn addresses_of_applications_lead_back_here(engine: &str) {
     }
 }
 
-/// An application that has put before its addresses what it was told is stripped.
+/// An application that puts the stripped prefix, which it learns from a field, before its addresses.
 fn prefixed(head: &str, _: &[u8]) -> Vec<u8> {
     let prefix = head.lines().find_map(|line| line.strip_prefix("X-Forwarded-Prefix: ")).unwrap();
     let fields = format!("Location: {prefix}/there\r\nSet-Cookie: a=1; Path={prefix}\r\n");

@@ -116,7 +116,7 @@ fn a_ban_holds_through_reloads_until_it_is_lifted(engine: &str) {
     assert_eq!(done(&server, &["policy", "bans"]), "nobody is banned\n");
 }
 
-/// The proxy is nobody's to ban, also in a network that is.
+/// The proxy itself cannot be banned, even in a network that is banned.
 fn behind_a_proxy_a_ban_is_for_the_client_that_is_stated(engine: &str) {
     let (_folder, server) = start(engine, &format!("trusted_proxies = [\"{PROXY}\"]\n"));
     let said = done(&server, &["policy", "ban", "203.0.113.9", "127.0.9.0/24"]);
@@ -133,7 +133,7 @@ fn behind_a_proxy_a_ban_is_for_the_client_that_is_stated(engine: &str) {
     let mut answers = String::new();
     kept.read_to_string(&mut answers).unwrap();
     assert!(answers.starts_with("HTTP/1.1 403 ") && answers.ends_with("hello"), "{answers}");
-    // who comes by himself says what he likes
+    // a client that comes directly may state any address
     assert_eq!(ask(&server, OTHER, "X-Forwarded-For: 203.0.113.9\r\n"), 200);
 
     let by_header = format!("trusted_proxies = [\"{PROXY}\"]\nproxy_protocol = true\n");
@@ -339,7 +339,7 @@ fn what_is_not_banned_is_said_with_the_reason() {
         assert!(said.contains(reason), "{words:?}: {said}");
     }
     assert_eq!(ask(&server, STRANGER, ""), 200);
-    // everybody but those
+    // every client but those
     done(&server, &["policy", "ban", "0.0.0.0/0", "--force"]);
     assert_eq!([PROXY, STRANGER, "127.0.9.9"].map(|from| ask(&server, from, "")), [200, 0, 200]);
 }

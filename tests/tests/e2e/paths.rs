@@ -20,7 +20,8 @@ on_each_engine!(
     no_spelling_reaches_a_receiver_past_a_rule,
 );
 
-/// An application that answers with the target it was asked for, and before it with what it was told of a decision.
+/// An application that answers with the target of its request, and before it with what it has learnt of a
+/// decision.
 fn application() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -351,7 +352,7 @@ fn corpus() -> Vec<String> {
 
 /// What a corpus has come to.
 struct Outcome {
-    /// Whether nobody may be led to a path.
+    /// Whether a path must never be reached.
     is_closed: fn(&[u8]) -> bool,
     passed: usize,
     with_separators: usize,
@@ -435,7 +436,7 @@ fn no_spelling_gets_past_a_rule(engine: &str) {
     }
 }
 
-/// A program is told the path in two ways: as it was sent, and as the rules have seen it.
+/// A program gets the path in two ways: as it was sent, and as the rules have seen it.
 fn no_spelling_reaches_a_program_past_a_rule(engine: &str) {
     let corpus = corpus();
     let at = ENGINES.iter().position(|other| *other == engine).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Places of applications: learnt (`in_flight = "auto"`), kept for classes (`reserve`), and how applications are told
-//! that the server is overloaded (`$overload`).
+//! Places of applications: learnt (`in_flight = "auto"`), kept for classes (`reserve`), and how
+//! applications learn that the server is overloaded (`$overload`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::queue::{CLASSES, Gate, ask, status};
@@ -83,7 +83,7 @@ fn held(said: &str) -> Option<u32> {
     number.rsplit(' ').next()?.parse().ok()
 }
 
-/// Clients that ask again and again until they are told to stop.
+/// Starts clients that ask again and again until `stop` is set.
 fn load(served: &WatchedServer, count: usize, path: &'static str, stop: &Arc<AtomicBool>) {
     for _ in 0..count {
         let (addr, stop) = (served.addr(), Arc::clone(stop));
@@ -129,7 +129,7 @@ fn places_are_learnt_and_explained(engine: &str) {
     stop.store(true, Ordering::Relaxed);
 }
 
-/// So many requests wait.
+/// Waits until this number of requests wait.
 #[track_caller]
 fn wait(served: &WatchedServer, count: u64) {
     let waiting = || served.metric("forebay_upstream_requests_waiting");
@@ -249,7 +249,7 @@ fn echo() -> SocketAddr {
     })
 }
 
-/// The level that the application at `/echo` is told, whatever its client says.
+/// The level that the application at `/echo` gets, whatever its client says.
 fn told(served: &WatchedServer, engine: &str) -> String {
     let mut client = served.client();
     let asked =
@@ -274,7 +274,7 @@ fn what_clients_say_of_overload_is_not_told(engine: &str) {
     assert_eq!(told(&served, engine), "0", "{engine}");
 }
 
-/// The application is told of the trouble of a class below: its own requests are not refused for that.
+/// The application learns of the trouble of a class below: its own requests are not refused for that.
 fn applications_are_told_of_overload(engine: &str) {
     let (gate, echo) = (Gate::start(), echo());
     let lines = format!(

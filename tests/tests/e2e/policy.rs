@@ -190,7 +190,8 @@ fn what_is_set_holds_at_once_and_until_the_next_reload() {
     }
 }
 
-/// Its threads, but for those that take commands and prepare what they ask for, which come and go.
+/// The server's threads, without those that take commands and prepare what they ask for, which come and
+/// go.
 fn lasting_threads(served: &WatchedServer) -> BTreeMap<u32, String> {
     let mut threads = threads(served.pid());
     threads.retain(|_, name| !["control", "reload"].contains(&name.as_str()));
@@ -454,7 +455,8 @@ requests = { rate = "1/h", burst = 3 }
     assert_eq!([ask(), ask()], [404, 404]);
 }
 
-/// What the agent may move a rate to, and what it is now; nothing moves while nobody comes.
+/// The bounds of a rate that the agent may move, and its present value; nothing moves while no request
+/// comes.
 #[test]
 fn a_rate_that_may_move_is_shown() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/site");

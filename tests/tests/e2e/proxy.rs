@@ -1,4 +1,4 @@
-//! Applications behind, reached over HTTP: what they are told, what clients get, and what becomes of
+//! Applications behind, reached over HTTP: what they get, what clients get, and what becomes of
 //! applications that fail.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
@@ -85,7 +85,7 @@ impl Application {
     }
 }
 
-/// Serves requests until one is the last; whoever asks may go whenever it likes.
+/// Serves requests until one is the last; the client may go at any time.
 fn serve_all<R: Read, W: Write>(mut reader: BufReader<R>, mut writer: W, counts: &Counts) {
     while serve(&mut reader, &mut writer, counts).unwrap_or(false) {}
 }
@@ -387,7 +387,7 @@ fn answers_come_back_in_their_framing(engine: &str) {
     let mut rest = String::new();
     client.stream.read_to_string(&mut rest).unwrap();
     assert!(rest.ends_with("\r\n\r\nhello") && !rest.contains("chunked"), "{rest}");
-    // what the application is told
+    // the head that the application gets
     let mut client = Client::new(&server);
     client.send("GET /app/head?q HTTP/1.1\r\nHost: shop.example\r\nConnection: x-secret\r\nX-Secret: 1\r\nX-Forwarded-For: 6.6.6.6\r\n\r\n");
     let told = String::from_utf8(client.answer("GET").body).unwrap();
@@ -449,7 +449,7 @@ fn bodies_of_requests_have_a_bound(engine: &str) {
     client.send(&head("Content-Length: 102400"));
     client.stream.write_all(&sent[..102_400]).unwrap();
     assert_eq!(client.answer("POST").status, 200, "{engine}");
-    // nothing runs, and who waits to be asked is not
+    // the application runs nothing, and a client that waits for 100 Continue does not get one
     let asked = application.requests();
     client.send(&head("Content-Length: 102401\r\nExpect: 100-continue"));
     assert_eq!(client.answer("POST").status, 413, "{engine}");
@@ -481,7 +481,7 @@ fn connections_are_kept_and_looked_at(engine: &str) {
     }
     // each of its threads may have one, where threads answer in turn
     assert!(application.connections() <= 8, "{engine}: {}", application.connections());
-    // the application closes each without a word: nobody is told
+    // the application closes each without a word: no client notices
     for _ in 0..20 {
         let got = client.get("/app/once");
         assert_eq!((got.status, got.body), (200, b"hello".to_vec()), "{engine}");
@@ -516,7 +516,8 @@ fn applications_that_fail_are_told_apart(engine: &str) {
     assert!(String::from_utf8(got.body).unwrap().contains("cannot be reached"));
 }
 
-/// An address at which connections come about no more, and are not refused: nobody accepts, and no more wait to be.
+/// An address at which connections neither come about nor are refused: no server accepts, and the backlog
+/// is full.
 fn crowded() -> (OwnedFd, Vec<TcpStream>, SocketAddr) {
     let listener = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     net::bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -632,9 +633,9 @@ fn one_that_hangs_is_not_waited_for_twice(engine: &str) {
     }
 }
 
-/// Of two requests that may be repeated, and of two that may not, the smaller status first.
+/// Statuses of two requests that may be repeated, and of two that may not, the smaller status first.
 fn statuses_beside_one_that_hangs(engine: &str) -> [u16; 4] {
-    // it takes connections, and nobody reads from them
+    // this one takes connections and never reads from them
     let hangs = TcpListener::bind("127.0.0.1:0").unwrap();
     let (well, hung) = (Application::start(), hangs.local_addr().unwrap());
     let more = "balance = \"round-robin\"\nmax_fails = 0\nretries = 1\nretry_budget = \"100%\"\n\

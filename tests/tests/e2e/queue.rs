@@ -1,4 +1,4 @@
-//! Requests that wait because applications have as much under way as they may: who is next, who is
+//! Requests that wait because applications have as much under way as they may: which is next, which are
 //! refused, and what becomes of them when something changes meanwhile.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
@@ -33,7 +33,7 @@ on_each_engine!(
     a_body_that_drips_gives_its_place_up,
 );
 
-/// An application that writes down what it is asked, and answers when it is told to.
+/// An application that writes down its requests, and answers when a test allows it.
 #[derive(Clone)]
 pub(crate) struct Gate {
     pub(crate) addr: SocketAddr,
@@ -44,12 +44,12 @@ pub(crate) struct Gate {
 struct State {
     /// The paths that came, in their order.
     came: Vec<String>,
-    /// Their heads.
+    /// The heads of these requests.
     heads: Vec<String>,
     /// How many of them may be answered.
     answered: usize,
     connections: usize,
-    /// Nobody is answered any more.
+    /// Whether the application has ended: it answers no further request.
     has_ended: bool,
 }
 
@@ -123,13 +123,13 @@ impl Gate {
         lines.collect()
     }
 
-    /// So many requests are there.
+    /// Waits until this number of requests have come.
     #[track_caller]
     pub(crate) fn has(&self, count: usize) {
         assert!(soon(PATIENCE, || self.came().len() >= count), "{:?}", self.came());
     }
 
-    /// Lets so many more be answered.
+    /// Lets this number of further requests be answered.
     pub(crate) fn answer(&self, count: usize) {
         self.state.0.lock().unwrap().answered += count;
         self.state.1.notify_all();
@@ -166,7 +166,7 @@ fn serve(engine: &str, gate: &Gate, route: &str, classes: &str) -> (WatchedServe
 }
 
 fn proxied(gate: &Gate, route: &str, classes: &str) -> String {
-    // nobody has waited too long while a busy machine does the rest of a test, unless that is the matter
+    // no request waits too long while a busy machine does the rest of a test, unless that is the subject
     let is_bounded = route.contains("in_flight") && !route.contains("queue.time");
     let time = if is_bounded { "queue.time = \"5m\"\n" } else { "" };
     format!("[[proxy]]\npath = \"/\"\nto = \"http://{}\"\n{route}\n{time}{classes}", gate.addr)
@@ -178,7 +178,7 @@ pub(crate) fn ask(served: &WatchedServer, path: &str) -> Client {
     client
 }
 
-/// So many requests wait.
+/// Waits until this number of requests wait.
 #[track_caller]
 fn wait(served: &WatchedServer, count: u64) {
     let waiting = || served.metric("forebay_upstream_requests_waiting");
@@ -360,7 +360,7 @@ fn who_leaves_is_not_asked_for(engine: &str) {
     wait(&served, 1);
     let mut stays = ask(&served, "/bulk/1");
     wait(&served, 2);
-    // a reset: who only ends its direction may wait for its answer
+    // a reset: a client that only ends its direction may still wait for its answer
     set_socket_linger(leaves.stream(), Some(Duration::ZERO)).unwrap();
     drop(leaves);
     wait(&served, 1);
@@ -460,7 +460,7 @@ fn a_reload_finds_those_that_wait(engine: &str) {
     wait(&served, 1);
     gate.answer(3);
     clients.iter_mut().for_each(|client| assert_eq!(status(client), 200, "{engine}"));
-    // without a bound nobody waits
+    // without a bound no request waits
     let mut clients: Vec<_> = (4..8).map(|n| ask(&served, &format!("/bulk/{n}"))).collect();
     wait(&served, 2);
     reload(&proxied(&gate, "", CLASSES));
@@ -657,7 +657,7 @@ fn bodies_wait_with_their_client(engine: &str) {
     assert_eq!((answer.status, answer.body.len()), (200, 200_000), "{engine}");
 }
 
-/// What the application is told is written anew when a request has its turn.
+/// The fields for the application are written anew when a request has its turn.
 fn what_has_waited_is_asked_as_if_it_had_not(engine: &str) {
     let gate = Gate::start();
     let route = "in_flight = 1\nset = { X-Asked = \"$path $header.X-Mine\" }\nprefix = \"/app\"";
@@ -682,7 +682,7 @@ fn what_has_waited_is_asked_as_if_it_had_not(engine: &str) {
     assert_eq!(gate.head(0), gate.head(1), "{engine}");
 }
 
-/// A body that comes too slowly has its place for as long as nobody else wants it.
+/// A body that comes too slowly has its place for as long as no other request wants it.
 fn a_body_that_drips_gives_its_place_up(engine: &str) {
     let gate = Gate::start();
     let route = "in_flight = 1\ntimeouts.body = \"100ms\"";
@@ -717,7 +717,7 @@ fn a_body_that_drips_gives_its_place_up(engine: &str) {
     assert_eq!(served.metric("forebay_upstream_requests_total{result=\"failed\"}"), 0);
 }
 
-/// 502, 503 and 504 in the place of an application are told apart for each class.
+/// Counters distinguish 502, 503 and 504 in the place of an application for each class.
 #[test]
 fn what_is_not_answered_is_counted_by_class() {
     let (gate, late) = (Gate::start(), Gate::start());

@@ -132,7 +132,7 @@ fn get(served: &WatchedServer) -> (u16, bool) {
     (answer.status, answer.field("retry-after").is_some())
 }
 
-/// So many requests wait. Stages do not tell.
+/// Waits until this number of requests wait. Stages have no such metric.
 fn wait_for(served: &WatchedServer, engine: &str, count: u64) {
     if engine != ISOLATED {
         let waiting = || served.metric(WAITING);

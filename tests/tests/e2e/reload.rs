@@ -1,4 +1,4 @@
-//! Reloads while clients are served: nobody notices, but for the new content.
+//! Reloads while clients are served: no client notices anything but the new content.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -187,7 +187,7 @@ fn reloads_lose_nobody_and_leave_nothing_stale(engine: &str) {
     eprintln!("{engine}: {reloads} reloads, {answers} answers");
 }
 
-/// Each content watches its directories. Threads that serve nobody let go of theirs, too.
+/// Each content watches its directories. Threads without connections let go of the old ones, too.
 fn what_was_replaced_is_let_go_without_a_request(engine: &str) {
     if engine == "pipeline:never" {
         // a thread that waits in a list keeps what it had until it has something to do
@@ -272,7 +272,8 @@ fn a_bad_file_changes_nothing_and_the_command_says_why(engine: &str) {
         assert!(message.contains("nothing has changed"), "{message}");
         assert_eq!(ask(&mut connect(server.addr()).unwrap(), "").unwrap(), 0);
     }
-    // nobody accepts from what was opened for more loops before the second address was refused
+    // no thread accepts from sockets that were opened for more loops before the second address was
+    // refused
     let mut more = options(0).config("[[listener]]\nlisten = [\"192.0.2.1:1\"]");
     more.workers = 8;
     server.configure(&more);

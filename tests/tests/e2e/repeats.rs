@@ -1,5 +1,5 @@
-//! Requests that may run twice, and those that may not, under way in an application when a process of `isolated`
-//! ends: what the client is told, and how often the application was asked.
+//! Requests that may run twice, and those that may not, under way in an application when a process of
+//! `isolated` ends: what the client gets, and how often the application was asked.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::isolated::{end, get, signal, site, stage, told};
@@ -68,14 +68,14 @@ fn answer(client: &TcpStream, asked: &Mutex<HashMap<String, usize>>) -> Option<(
         let text = format!("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\ntime {times}");
         return writer.write_all(text.as_bytes()).ok();
     }
-    // until who has asked goes
+    // until the client goes
     let _ = reader.read(&mut [0]);
     None
 }
 
 fn start(folder: &Folder, application: &Application, http2: &str, repeats: bool) -> Server {
-    // one of each: it is known who has the request; and a slow machine has time to acknowledge it, while a copy
-    // that was refused does not wait for so long
+    // one process of each stage, so that the test knows which one has the request; a slow machine has
+    // time to acknowledge it, and a copy that was refused does not wait for so long
     let config = format!(
         "isolated.acknowledge_floor = \"1m\"\nisolated.acknowledge_ceiling = \"1m\"\n\
          isolated.http2 = \"{http2}\"\nisolated.process = 1\nisolated.respond = 1\n\
@@ -85,7 +85,7 @@ fn start(folder: &Folder, application: &Application, http2: &str, repeats: bool)
     Server::start(&Options::new(folder.join(".")).engine("isolated").config(&config))
 }
 
-/// Has this asked, and ends a process while it runs. What the client is told.
+/// Asks for this, and ends a process while the request runs. Returns what the client gets.
 fn ask(server: &Server, application: &Application, line: &str, ends: &str) -> (String, Vec<u8>) {
     let addr = server.addr();
     let request = format!(

@@ -224,7 +224,7 @@ fn who_takes_nothing_keeps_no_place(engine: &str) {
     }
 }
 
-/// It speaks for many.
+/// A proxy speaks for many clients.
 fn a_trusted_proxy_may_give_up_what_its_clients_do(engine: &str) {
     let gate = Gate::start();
     let (served, _folder) = serve(engine, &gate, "trusted_proxies = [\"127.0.0.1\"]");

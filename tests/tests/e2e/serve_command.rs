@@ -1,4 +1,4 @@
-//! `forebay serve` as a person types it who wants to see a directory in a browser.
+//! `forebay serve` as a person types it to see a directory in a browser.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -23,7 +23,7 @@ fn status(server: &Server, path: &str) -> String {
     get(server, path).split(' ').nth(1).unwrap_or("").to_owned()
 }
 
-/// Who sees nothing where files are is told what to do, on the page and on the terminal.
+/// A directory with files and without an index says on the page and on the terminal what to do.
 #[test]
 fn a_directory_without_an_index_says_how_it_is_shown() {
     let folder = Folder::new();

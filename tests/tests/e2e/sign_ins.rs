@@ -29,7 +29,7 @@ on_isolated!(where_stages_share_connections_only_what_is_for_requests_is_offered
 /// HTTP_1_1_REQUIRED (RFC 9113 §7).
 const HTTP_1_1_REQUIRED: u32 = 0xd;
 
-/// An application that believes whoever has signed in on a connection, until that ends.
+/// An application that believes the user who has signed in on a connection, until that ends.
 struct Application {
     addr: SocketAddr,
     counts: Arc<Counts>,
@@ -270,7 +270,7 @@ fn offers_are_withheld(server: &Server, engine: &str) {
     assert_eq!((status, text.as_str(), offers), (401, "who are you", left), "{engine}");
     let (status, _, offers) = ask(&mut client, "/app/only", "");
     assert_eq!((status, offers), (502, vec![]), "{engine}");
-    // who shows who he is without being asked is believed once
+    // a user who signs in without being asked is believed once
     let mut client = Client::connect(server.addr());
     assert_eq!(ask(&mut client, "/app/open", "Negotiate alice").1, "hello alice", "{engine}");
     for _ in 0..6 {
@@ -339,6 +339,6 @@ fn places_are_given_back_by_those_that_sign_in(engine: &str) {
             });
         }
     });
-    // one place, and nobody has it
+    // one place, and no request has it
     assert_eq!(ask(&mut Client::connect(server.addr()), "/app/open", "").1, "open", "{engine}");
 }

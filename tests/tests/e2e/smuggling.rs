@@ -49,7 +49,7 @@ fn go_sees_what_was_judged() {
     }
 }
 
-/// Somebody else's server, which writes `METHOD TARGET` of each request into `seen`.
+/// A server of other software, which writes `METHOD TARGET` of each request into `seen`.
 struct Upstream {
     child: Child,
     folder: Folder,
@@ -352,7 +352,7 @@ fn corpus() -> Vec<String> {
     ] {
         cases.push(format!("{head}{INNER}"));
     }
-    // paths that somebody may take for /secret
+    // paths that some servers take for /secret
     for path in [
         "//secret/@",
         "/./secret/@",
@@ -399,7 +399,8 @@ fn corpus() -> Vec<String> {
     cases
 }
 
-/// The path that a target may be taken for by whoever is generous: decoded, without parameters, with all slashes one and all detours taken.
+/// The path that a lenient server may take a target for: decoded, without parameters, with all slashes
+/// one and all detours taken.
 fn generous(target: &str) -> String {
     let path = target.split(['?', '#']).next().unwrap();
     let path = match path.split_once("://") {
@@ -441,7 +442,7 @@ fn judged(server: &Server) -> HashMap<(String, String), usize> {
     for line in server.stdout().lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
-        // of what names a host, an upstream is told the rest
+        // of a target that names a host, an upstream gets the rest
         let target = text("target");
         let rest = target.split_once("://").and_then(|(_, rest)| Some(&rest[rest.find('/')?..]));
         let target = rest.map_or(target.clone(), str::to_owned);
@@ -479,7 +480,7 @@ fn play(name: &str, make: impl Fn(&Folder, SocketAddr) -> Command) {
             let _ = stream.shutdown(Shutdown::Write);
             let (answer, _) = wire::read_to_end(&mut stream, PATIENCE);
             let answer = String::from_utf8_lossy(&answer).into_owned();
-            // somebody else, whose request goes over a connection that may have been used
+            // another client, whose request goes over a connection that may have been used
             let canary = format!("/canary/{number}?{name}");
             let got = server.exchange(
                 format!("GET {canary} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes(),

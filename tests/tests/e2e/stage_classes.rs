@@ -42,7 +42,7 @@ class = "gold"
 to = "/thanks"
 "#;
 
-/// So many ask at once for what takes a thread of respond for a while.
+/// The number of requests at once that each take a thread of respond for a while.
 const CROWD: usize = 24;
 
 fn serve(folder: &Folder, more: &str) -> WatchedServer {
@@ -186,7 +186,7 @@ fn the_ledger_adds_up_when_stages_crash() {
     }
 }
 
-/// What respond refuses, receive books as refused by the agent, and nobody is told more than that.
+/// What respond refuses, receive counts as refused by the agent, and the client learns no more than that.
 #[test]
 fn the_agent_refuses_where_work_waits() {
     let folder = Folder::new();

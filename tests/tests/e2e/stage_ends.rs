@@ -1,4 +1,5 @@
-//! Processes of `isolated` that end, hang or are told to: by the supervisor, by an operator, or all at once.
+//! Processes of `isolated` that end or hang, or that the supervisor or an operator ends, one or all at
+//! once.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -71,7 +72,7 @@ fn a_stage_that_an_operator_ends_finishes_what_it_has() {
         let pid = stage(&server, name, 0);
         let socket = links(pid).join(format!("{}.sock", name.replace(' ', "-")));
         signal(pid, Signal::TERM);
-        // whoever pings it finds nobody who listens
+        // a process that drains no longer listens, so it cannot be pinged
         let drains = || UnixStream::connect(&socket).is_err();
         assert!(soon(wire::PATIENCE, drains), "it goes on");
         thread::sleep(LATER);
@@ -164,7 +165,7 @@ fn while_a_reload_waits_stages_are_started_again_and_may_end() {
     until_gone(&all);
 }
 
-/// Whoever sees the first processes may have changed the file since they read it.
+/// The file may have been changed since the first processes have read it.
 #[test]
 fn a_reload_that_is_asked_for_at_the_start_is_done() {
     let folder = site();
@@ -203,7 +204,7 @@ fn a_kept_connection_has_one_more_answer_after_a_reload() {
     let replaced = || server.stderr().contains("each gets one more answer");
     assert!(soon(wire::PATIENCE, replaced), "{}", server.stderr());
     assert!(clients[0].get("/").unwrap().is_last(), "{}", server.stderr());
-    // an operator that ends the server waits for nobody who is idle
+    // an operator that ends the server does not wait for idle connections
     end(server);
     until_gone(&before);
 }

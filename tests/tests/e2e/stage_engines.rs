@@ -1,5 +1,5 @@
-//! `[stages]` behind each engine: whoever accepts, answers are those of a server without stages, and a process may end
-//! or hang while requests are under way.
+//! `[stages]` behind each engine: whatever engine accepts, answers are those of a server without stages,
+//! and a process may end or hang while requests are under way.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use crate::isolated::{UNHURRIED, get, signal, site, stage, start, told};

@@ -1,5 +1,5 @@
-//! Stages on several machines, over loopback: TLS in which both sides show certificates, what becomes of requests while
-//! processes and machines end, and who is not believed.
+//! Stages on several machines, over loopback: TLS in which both sides show certificates, what becomes of
+//! requests while processes and machines end, and which peers are not believed.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use crate::isolated::{RULES, end, get, signal, site, stages, told, under_load};
@@ -234,7 +234,7 @@ fn keys_are_replaced_under_load_on_both_sides() {
         assert!(soon(2 * PATIENCE, are_taken), "{} {}", machine.said(), server.stderr());
     });
     assert_ne!((machine.stages(), stages(&server)), before);
-    // an authority of one's own: nobody has to be asked
+    // the authority is one's own: no other party has to issue certificates
     assert!(machine.said().contains("the keys of stages have changed"), "{}", machine.said());
     end(server);
 }
@@ -286,7 +286,7 @@ fn who_has_other_keys_or_none_is_asked_nothing_and_told_nothing() {
     let mut answer = Vec::new();
     let _ = sealed.read_to_end(&mut answer);
     assert!(answer.is_empty(), "{}", String::from_utf8_lossy(&answer));
-    // respond is asked, and asks nobody: its key opens nothing
+    // respond is asked, and asks no stage: its key opens nothing
     let stolen = own.join("stolen");
     fs::create_dir(&stolen).unwrap();
     for (from, to) in

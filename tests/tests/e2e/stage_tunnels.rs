@@ -107,7 +107,7 @@ fn a_tunnel_outlives_a_process_that_hangs_for_a_while() {
     for name in ["process 1", "respond 1"] {
         let pid = stage(&server, name, 0);
         freeze(pid);
-        // who asks it has given it up
+        // the stage before has given it up
         assert_eq!(told(&get(server.addr(), "/")).0, "HTTP/1.1 503 Service Unavailable", "{name}");
         tunnels.iter_mut().for_each(|tunnel| tunnel.send(b"meanwhile"));
         signal(pid, Signal::CONT);

@@ -178,7 +178,7 @@ fn what_process_refuses_is_never_asked_of_other_software() {
         root = folder.join("."),
     );
     let server = start(&folder, "isolated", &more);
-    // what follows a semicolon may be no part of a name for who answers
+    // some applications take what follows a semicolon for no part of a name
     for (path, status) in [
         ("/closed/a.txt", "403"),
         ("/closed;x/a.txt", "403"),
@@ -239,7 +239,7 @@ fn what_receive_refuses_is_never_asked_of_other_software() {
     end(server);
 }
 
-/// Somebody else's server in the place of a stage.
+/// A server of other software in the place of a stage.
 struct Other(Child);
 
 impl Drop for Other {
@@ -527,7 +527,8 @@ fn requests_that_may_not_run_twice_outlive_a_stage_that_hangs_before_it_has_them
         let request =
             format!("POST /{number} HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n{body}");
         let (status, ..) = told(&server.exchange(request.as_bytes()));
-        // nobody takes it, and respond says so: over HTTP/1.1 it would be 502, because it may have run
+        // no handler takes it, and respond says so: over HTTP/1.1 it would be 502, because it may have
+        // run
         assert!(status.contains(" 405 ") || status.contains(" 404 "), "{status}");
     }
     signal(pid, Signal::CONT);

@@ -84,7 +84,7 @@ fn nothing_is_lost(engine: &str) {
         for number in 0..2 * CLIENTS {
             let (authority, is_over, answers) = (&authority, &is_over, &answers);
             scope.spawn(move || {
-                // who fails ends the others
+                // a client that fails ends the others
                 let ends = Ends(is_over);
                 keep_asking(authority, addr, is_over, answers, number % 2 == 1);
                 drop(ends);

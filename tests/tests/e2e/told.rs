@@ -1,5 +1,5 @@
-//! What applications are told of the client, by the table of the manual; programs that speak FastCGI and are no
-//! files; and scripts that are not to be run.
+//! What applications learn of the client, by the table of the manual; programs that speak FastCGI and are
+//! no files; and scripts that are not to be run.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -200,7 +200,7 @@ fn the_table_of_the_manual_holds(engine: &str) {
     }
 }
 
-/// Asks as a row says, and compares what the applications are told with what it says.
+/// Asks as a row says, and compares what the applications get with what it says.
 fn holds(engine: &str, server: &Server, row: &Row, forwarded: &str) {
     let fields: Vec<&str> = row["it sends"].split('`').skip(1).step_by(2).collect();
     let fields = fields.join("\r\n");
@@ -251,7 +251,8 @@ fn holds(engine: &str, server: &Server, row: &Row, forwarded: &str) {
     let port_of_client = variables.get("REMOTE_PORT").filter(|_| is_near).map(|found| found[0]);
     assert!(!is_near || port_of_client.is_some(), "{engine} {row:?}: {told}");
     let scheme = one(row["X-Forwarded-Proto"]);
-    // of X-Forwarded a script is told what counts and was sent; by a stage, of For the client alone
+    // a script gets the X-Forwarded fields that count and were sent; from a stage, only X-Forwarded-For,
+    // with the client alone
     let is_counted = row["from"] == "proxy" && forwarded == "x-forwarded";
     let sent = |name: &str| {
         let mut values = fields.lines().filter_map(|line| line.strip_prefix(name));
@@ -284,7 +285,8 @@ fn holds(engine: &str, server: &Server, row: &Row, forwarded: &str) {
     }
 }
 
-/// `trusted_header`: the access rules and all applications know the same client, and nobody else's word for it.
+/// `trusted_header`: the access rules and all applications know the same client, and believe no other
+/// source.
 fn a_field_of_its_own_names_the_client(engine: &str) {
     let (http, program) = (application(), program());
     let folder = Folder::new();
@@ -345,7 +347,8 @@ fn a_field_of_its_own_names_the_client(engine: &str) {
     }
 }
 
-/// X-Real-IP is in no row of the table: of a trusted proxy's a script is told the client that counts.
+/// X-Real-IP is in no row of the table: where a trusted proxy has sent it, a script gets the client that
+/// counts.
 fn scripts_are_told_of_the_client_what_a_proxy_has_sent(engine: &str) {
     let program = program();
     let folder = Folder::new();
@@ -479,7 +482,7 @@ fn scripts_that_are_not_named_are_never_run(engine: &str) {
     assert_eq!((status, &*text), (200, "a file"), "{engine}");
 }
 
-/// Who decides says who it is.
+/// An authority that names the user.
 fn authority() -> SocketAddr {
     answering(|_| "HTTP/1.1 200 OK\r\nRemote-User: alice\r\nContent-Length: 0\r\n\r\n".to_owned())
 }
@@ -581,7 +584,7 @@ fn values_are_of_the_request(engine: &str) {
         told.dedup();
         assert_eq!(told.len(), users.len(), "{engine}: {told:?}");
     }
-    // what nobody has copied is not what the client says either
+    // a field that no rule has copied does not come from the client either
     let answer = ask("/out/a", "");
     assert!(!answer.contains("User: root"), "{engine}: {answer}");
     // no application has answered

@@ -47,7 +47,7 @@ impl SentSpan {
         self.id().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// It began and ended within the other.
+    /// Whether this span began and ended within the other.
     fn is_within(&self, other: &SentSpan) -> bool {
         other.span.start_time_unix_nano <= self.span.start_time_unix_nano
             && self.span.end_time_unix_nano <= other.span.end_time_unix_nano
@@ -278,7 +278,7 @@ fn applications_are_told_where_a_request_stands(engine: &str) {
             assert!(asked.is_within(request), "{spans:#?}");
         }
     }
-    // what the proxy has not recorded is not recorded here, and the application is told so
+    // what the proxy has not recorded is not recorded here, and the application gets that flag
     let server = start(&folder, engine, &format!("trusted_proxies = [\"127.0.0.0/8\"]\n{lines}"));
     let not = PARENT.replace("-01\r", "-00\r");
     assert!(get(&server, "/app/not", &not).contains("-00\r\n"));
@@ -311,7 +311,7 @@ fn attempts_are_spans_of_their_own(engine: &str) {
     let second = others.next().unwrap();
     assert_eq!(second.text("http.request.resend_count"), "1");
     assert_eq!(second.span.parent_span_id, failed.span.parent_span_id);
-    // the second attempt was told its own span
+    // the second attempt got the id of its own span
     let id = format!("-{}-01", second.id_text());
     assert!(answers.iter().any(|answer| answer.contains(&id)), "{answers:?}");
 }
@@ -387,7 +387,7 @@ fn each_stage_has_its_span(engine: &str, top: &str) {
         assert_eq!(after.span.trace_id, first.span.trace_id);
         assert_eq!(after.span.parent_span_id, before.id(), "{pair:?}: {all:#?}");
     }
-    // the application is told the last of them
+    // the application gets the last of them
     let last = of_stage(&all, 3, "respond").unwrap();
     assert!(answer.contains(&format!("-{}-01", last.id_text())), "{answer}");
 }

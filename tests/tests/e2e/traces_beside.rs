@@ -49,7 +49,7 @@ fn call(server: &Server, path: &str) -> forebay_tests::http2::Answer {
     client.answer(stream)
 }
 
-/// The trace and the span that an application was told.
+/// The trace and the span that an application got.
 fn told(body: &[u8]) -> (u128, String) {
     let text = std::str::from_utf8(body).unwrap();
     let parts: Vec<_> = text.split('-').collect();

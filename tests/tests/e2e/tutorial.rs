@@ -77,7 +77,7 @@ fn fits(page: &str, printed: &str) -> bool {
     tails.any(|tail| fits(rest, tail))
 }
 
-/// Whoever follows the page.
+/// A reader who follows the page.
 struct Reader {
     folder: Folder,
     path: String,
@@ -171,7 +171,7 @@ impl Reader {
     }
 }
 
-/// Of the application nothing is printed when it can be asked.
+/// Waits for the application, which prints nothing when it can be asked.
 fn wait_for(port: &str) {
     let is_up = || TcpStream::connect(format!("127.0.0.1:{port}")).is_ok();
     assert!(soon(PATIENCE, is_up), "nothing listens at {port}");

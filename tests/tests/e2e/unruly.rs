@@ -145,7 +145,7 @@ fn one_of_three_that_is_well_answers_all() {
     }
 }
 
-/// Of a single one it is not said that it is left alone, because it is not.
+/// A single application that fails is not reported as left alone, because it is not.
 #[test]
 fn a_single_one_that_fails_is_asked_on() {
     let dead = free_addr();
@@ -336,7 +336,7 @@ fn a_broken_upload_names_its_upstream() {
     }
 }
 
-/// That this server has no descriptors is no fault of an application.
+/// A lack of descriptors in this server does not count as a failure of an application.
 #[test]
 fn the_lack_of_descriptors_is_not_held_against_applications() {
     let application = Application::start(hello);
@@ -364,8 +364,8 @@ fn the_lack_of_descriptors_is_not_held_against_applications() {
     assert!(!server.stderr().contains("forebay: upstream"), "{}", server.stderr());
 }
 
-/// A client whose requests an application does not answer keeps some of the descriptors, and leaves the others to
-/// everybody else.
+/// A client whose requests an application does not answer keeps some of the descriptors, and leaves the
+/// others to all other clients.
 #[test]
 fn one_client_does_not_take_all_descriptors() {
     const STREAMS: usize = 120;
@@ -409,7 +409,7 @@ fn one_client_does_not_take_all_descriptors() {
     assert!(soon(PATIENCE, are_answered), "descriptors are kept");
 }
 
-/// Why there is no connection is told apart for the operator.
+/// The operator learns why there is no connection: each cause has its own message.
 #[test]
 fn why_there_is_no_connection_is_said() {
     let folder = Folder::new();

@@ -149,7 +149,7 @@ fn upgrades_lose_nobody(engine: &str) {
     }
     shared.stop.store(true, Ordering::Release);
     clients.into_iter().for_each(|client| client.join().unwrap());
-    // the first process waits for the slow client, the second for nobody
+    // the first process waits for the slow client, the second for none
     assert!(soon(PATIENCE, || !successors[0].is_there()), "{engine}: {}", server.stderr());
     slow.read_to_end(&mut got).unwrap();
     let body = got.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
@@ -199,8 +199,8 @@ fn one_that_cannot_serve_changes_nothing(engine: &str) {
     drop(successor);
 }
 
-/// Who has come there already is answered, and whoever comes later is refused, not kept waiting. Others are answered by the
-/// new server as soon as it serves.
+/// Clients that are connected already are answered, and later ones are refused, not kept waiting. Others
+/// are answered by the new server as soon as it serves.
 fn an_address_that_is_left_is_closed(engine: &str) {
     let folder = Folder::new();
     let socket = folder.0.join("left.sock");
@@ -216,7 +216,7 @@ fn an_address_that_is_left_is_closed(engine: &str) {
     let new = "[[header]]\nset = { X-Server = \"new\" }\n";
     server.configure_with(&(text.replace(&listener, "") + new));
     let successor = upgrade(&server);
-    // at the address that stays nobody is answered by the old server any more
+    // at the address that stays, the old server answers no client any more
     for _ in 0..50 {
         let answer = String::from_utf8_lossy(&wire::exchange(kept, request)).into_owned();
         assert!(answer.contains("\r\nX-Server: new\r\n"), "{engine}: {answer}");

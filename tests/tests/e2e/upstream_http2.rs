@@ -1,5 +1,6 @@
-//! Applications that are spoken with over HTTP/2: what they are told and clients get, what is asked again, and what an
-//! application may do that keeps to no rule. A call of gRPC is a request of this kind; real programs are in `grpc.rs`.
+//! Applications that are spoken with over HTTP/2: what they and clients get, what is asked again, and
+//! what an application may do that keeps to no rule. A call of gRPC is a request of this kind; real
+//! programs are in `grpc.rs`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_http2::hpack::encode;
@@ -71,7 +72,7 @@ impl Application {
                 counts.connections.fetch_add(1, SeqCst);
                 thread::spawn(move || {
                     socket.set_nodelay(true).unwrap();
-                    // whoever leaves ends it
+                    // a peer that leaves ends it
                     let _ = Served::new(socket, counts).run();
                 });
             }
@@ -91,11 +92,11 @@ struct Served {
     machine: Connection,
     fields: DecodedFields,
     out: Vec<u8>,
-    /// What is asked on each stream.
+    /// The path that is asked for on each stream.
     paths: HashMap<u32, String>,
-    /// Where it is told that each stream stands, by `traceparent`.
+    /// The value of `traceparent` on each stream.
     told: HashMap<u32, Vec<u8>>,
-    /// What is to be sent on each stream, and whether that is all.
+    /// The body for each stream, and whether that is all.
     bodies: HashMap<u32, (Vec<u8>, bool)>,
     said: HashMap<u32, usize>,
 }
@@ -392,7 +393,7 @@ fn requests_pass_and_connections_are_kept(engine: &str) {
     for _ in 0..3 {
         assert_eq!(client.get("/hello").body, b"/hello 0");
     }
-    // a length that was told, and a head that is all
+    // a stated length, and a head that is all
     assert_eq!(client.get("/size/70000").body, counting(70_000));
     let answer = client.get("/status");
     assert_eq!(
@@ -552,7 +553,7 @@ fn calls_are_refused_in_trailers(engine: &str) {
             "{path}"
         );
     }
-    // whoever makes no call gets a page
+    // a request that is no call gets a page
     assert!(get(&server, "/x.Y/Z").starts_with("HTTP/1.1 503"));
     client.reset(hangs);
 }

@@ -71,7 +71,7 @@ fn get(server: &Server, path: &str) -> String {
     ask(server, "GET", path)
 }
 
-/// So many clients ask this at the same time, each once. Returns what they got.
+/// Has this number of clients ask this at the same time, each once. Returns what they got.
 fn at_once(server: &Server, count: usize, method: &str, path: &str) -> Vec<String> {
     let barrier = Barrier::new(count);
     thread::scope(|scope| {
@@ -109,7 +109,7 @@ fn two_hundred_requests_go_on_at_once_over_two_connections(engine: &str) {
                 assert_eq!((answer.status, &answer.body[..]), (200, &b"slept"[..]));
             }
         }
-        // for whoever reads it: no test asserts a time
+        // for a reader of the output: no test asserts a time
         println!("round {round} on {engine}: {:?}", begun.elapsed());
     }
     assert!(app.count(|counts| &counts.connections) <= 2);

@@ -312,7 +312,7 @@ fn who_cannot_be_trusted_is_asked_nothing(engine: &str) {
     assert!(soon(PATIENCE, || server.stdout().contains("tls_expired")), "{}", server.stdout());
     assert!(get(&server, "/any/a").starts_with("HTTP/1.1 200 "), "{engine}");
     server.says("whoever is on the way can read and change everything");
-    // of one that nobody else has signed it is enough to be known
+    // a self-signed certificate that is known is enough
     assert!(get(&server, "/themselves/a").starts_with("HTTP/1.1 200 "), "{engine}");
 }
 

@@ -11,7 +11,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::process::Command;
 
-/// It means nothing for another engine.
+/// A setting that means nothing for another engine.
 const UNUSED: &str = "pipeline.send = 2";
 const UNUSED_SAID: &str = "pipeline.send: means nothing without engine = \"pipeline\"";
 
@@ -193,7 +193,7 @@ fn stages_tell_it_once_for_all_of_them() {
     server.says(UNUSED_SAID);
     let (code, said) = server.reload();
     assert_eq!((code, count(&warnings(&said), UNUSED_SAID)), (Some(0), 1), "{said}");
-    // what stages would say comes before: they serve when they are told of
+    // a warning of a stage would come before this one: the stages serve already when it is reported
     let told = || count(&warnings(&server.stderr()), UNUSED_SAID);
     assert!(soon(PATIENCE, || told() >= 2), "{}", server.stderr());
     assert_eq!(told(), 2, "{}", server.stderr());

@@ -129,7 +129,7 @@ fn only_the_right_answer_makes_a_tunnel(engine: &str) {
     }
     let stream = begin(&mut client, "/ws/bad");
     assert_eq!(client.answer(stream).body, b"bad", "{engine}");
-    // what those clients have said was for nobody else
+    // what those clients have said has reached no other application
     assert_eq!(client.get("/ws/fine").body, b"fine");
     assert!(application.told().heads.iter().all(|head| head.starts_with("GET /ws/")));
 }
@@ -174,7 +174,7 @@ fn what_is_no_websocket_is_told_apart(engine: &str) {
     let mut client = connect(&server);
     let stream = client.begin("CONNECT", "/ws/raw", &websocket, false);
     client.until(|client| client.so_far(stream).status == 200);
-    // where no application may be asked for one, nobody is told that there are any
+    // where no application may be asked for one, the server does not announce them
     let (closed, _folder) = start(engine, &application, "upgrade = false", "");
     let mut client = connect(&closed);
     assert_eq!(client.get("/").status, 200);
@@ -408,8 +408,8 @@ fn clients_are_told_that_the_server_goes(engine: &str) {
     assert!(said.contains("WebSockets open: 4, their clients are told"), "{engine}: {said}");
 }
 
-/// There may be as many as there may be requests under way; a further one waits, and is told 503 when that
-/// takes too long.
+/// There may be as many tunnels as there may be requests under way; a further one waits, and gets 503
+/// when that takes too long.
 fn tunnels_count_as_requests_under_way(engine: &str) {
     let application = WebSocketServer::start();
     let proxy = "in_flight = 2\nqueue.time = \"200ms\"\n";

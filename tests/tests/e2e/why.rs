@@ -74,7 +74,7 @@ fn who_is_refused_can_be_told_why(engine: &str) {
     let closed = ask(&server, OTHER, "/closed", "");
     let said = why(&server, &id_of(&closed));
     assert!(said.contains("got 403, because the rule \"closed\" says so (action)"), "{said}");
-    // the id of a proxy goes before, and who asks is whom it states
+    // a request id of a proxy takes precedence, and the client is the one that it states
     done(&server, &["policy", "ban", "203.0.113.0/24", "--why", "a flood"]);
     let fields = "X-Forwarded-For: 203.0.113.9\r\nX-Request-ID: of-the-proxy.1\r\n";
     let banned = ask(&server, PROXY, "/", fields);

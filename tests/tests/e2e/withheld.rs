@@ -70,7 +70,7 @@ fn sources_are_sent_by_no_way() {
             "/sub/dump.sql.xz",
             "/index.html~",
             "/index.html%7e",
-            // whether there is one is not told
+            // the answer does not show whether there is one
             "/none.php",
         ] {
             for method in ["GET", "HEAD"] {

@@ -1,5 +1,5 @@
-//! A tree as WordPress has it, run by a real php-fpm: which file answers for a path, what it is told of that, and
-//! what WordPress makes of it.
+//! A tree as WordPress has it, run by a real php-fpm: which file answers for a path, what it gets of
+//! that, and what WordPress makes of it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -12,8 +12,9 @@ on_each_engine!(
     addresses_through_index_php_work,
 );
 
-/// What each script answers: which it is, what it was told, and which page WordPress would take it for: it goes by
-/// the address and not by what rules have made of it (`WP::parse_request`).
+/// A script that answers with its own path, with the variables it got, and with the page for which
+/// WordPress would take the request: WordPress goes by the address and not by what rules have made of it
+/// (`WP::parse_request`).
 const SCRIPT: &str = "<?php
     $uri = explode('?', $_SERVER['REQUEST_URI'])[0];
     $info = $_SERVER['PATH_INFO'] ?? '';
@@ -82,7 +83,7 @@ fn ask(server: &Server, method: &str, target: &str, body: &str) -> (u16, String,
     (head[9..12].parse().unwrap(), head.to_owned(), body.to_owned())
 }
 
-/// What a script says it was told, line by line.
+/// Checks which script has run, and the variables that it got, line by line.
 #[track_caller]
 fn is_run(server: &Server, fpm: &Fpm, target: &str, script: &str, told: &[(&str, &str)]) {
     let (status, _, body) = ask(server, "GET", target, "");

@@ -188,7 +188,7 @@ fn whoever_is_killed_leaves_no_group_beyond_the_next_start() {
     server.wait(PATIENCE).unwrap();
     // the group may be left; another server that has begun meanwhile may have removed it
     assert!(soon(PATIENCE, || bed.sleepers().is_empty()));
-    // nobody has it locked once the attendant has ended, too
+    // no process has it locked once the attendant has ended, too
     let server = soon(PATIENCE, || {
         let next = bed.serve("event", "");
         assert!(get(&next, "/cgi/told").starts_with("HTTP/1.1 200 "));

@@ -1,5 +1,6 @@
-//! The stages of `isolated` in control groups: their limits are in force, also of processes that are started again
-//! and of those of a reload; nothing is left; and who may not make groups serves without.
+//! The stages of `isolated` in control groups: their limits are in force, also of processes that are
+//! started again and of those of a reload; nothing is left; and a server that may not make groups serves
+//! without.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -99,7 +100,7 @@ pub(crate) fn missing() -> Option<String> {
     lacks.map(|controller| format!("there is no control group controller {controller}"))
 }
 
-/// Whether a process is no more, or nobody has asked yet how it has ended.
+/// Whether a process is gone, or a zombie that its parent has not waited for yet.
 pub(crate) fn has_ended(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
@@ -116,7 +117,7 @@ fn is_gone(groups: &[PathBuf]) -> bool {
     groups.iter().all(|group| !group.exists())
 }
 
-/// Its groups, once each stage is in its own: a stage may serve before it has been put there.
+/// The server's groups, once each stage is in its own: a stage may serve before it has been put there.
 fn settled_groups(server: &Server) -> Vec<PathBuf> {
     assert!(soon(PATIENCE, || groups(server).is_some()), "a stage is in no group");
     groups(server).unwrap()

@@ -57,7 +57,7 @@ fn a_server_that_may_hand_nothing_over_blames_no_receiver() {
     }
     let receiver = SocketReceiver::start(|handed| handed.answer("handed"));
     let to = receiver.to();
-    // a user who may write to it may connect
+    // a user that may write to the socket may connect
     fs::set_permissions(to.trim_start_matches("unix:"), Permissions::from_mode(0o777)).unwrap();
     let folder = Folder::new();
     folder.write("site/index.html", "a static page");

@@ -32,8 +32,8 @@ const CROWD: usize = 200;
 
 /// More connections than there can be.
 const CARELESS: &str = "limits.connections = 100000\nlimits.connections_per_client = 100000";
-/// A connection that is idle is kept as long as without load: otherwise it soon makes room for those who
-/// wait in the queue, and over time any number of clients are served.
+/// An idle connection is kept as long as without load: otherwise it soon makes room for clients in the
+/// queue, and over time any number of clients are served.
 const KEPT: &str = "keep_alive.law = \"constant\"";
 const ERRORS: &str = "forebay_accept_errors_total";
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -73,10 +73,10 @@ fn summary(crowd: &Crowd) -> String {
     format!("{fine} got 200, {busy} got 503, {empty} nothing, {} are open", crowd.open())
 }
 
-/// A crowd takes every descriptor, with the limits that come by default and with limits far above
-/// what the descriptors allow. Some are answered; nobody waits without an end in sight: others get
-/// a 503 or a closed connection, or stay in the queue until there is room. The server does not
-/// spin, and when the crowd has left it serves again.
+/// A crowd takes every descriptor, with the limits that come by default and with limits far above what
+/// the descriptors allow. Some clients are answered, and none waits without an end in sight: others get a
+/// 503 or a closed connection, or stay in the queue until there is room. The server does not spin, and
+/// when the crowd has left it serves again.
 fn exhausted_descriptors_are_survived(engine: &str) {
     for settings in ["", CARELESS] {
         let folder = site();
@@ -93,7 +93,7 @@ fn exhausted_descriptors_are_survived(engine: &str) {
         let some = crowd.read_until(PATIENCE, |crowd| crowd.answered(200) >= 10);
         let told = || format!("{}: {}", summary(&crowd), served.stderr());
         assert!(some, "{settings:?}: not even ten are served: {}", told());
-        // What is open now stays open: the worst case for whoever waits.
+        // What is open now stays open: the worst case for clients that wait.
         let share = idle_share(&served);
         assert!(share < 0.5, "{share} of a core while nothing is asked: a busy loop");
         crowd.read();
@@ -179,7 +179,7 @@ fn a_crowd_at_the_start_does_not_end_the_server(engine: &str) {
     }
 }
 
-/// Those who wait in the queue while descriptors lack are answered as soon as there are some: a
+/// Clients that wait in the queue while descriptors lack are answered as soon as there are some: a
 /// back-off must not lose the event.
 fn who_waits_for_a_descriptor_is_answered_in_the_end(engine: &str) {
     let folder = site();
@@ -213,15 +213,15 @@ fn files_that_cannot_be_opened_get_a_503(engine: &str) {
     clients.truncate(1);
     let mut last = || clients[0].get("/99.bin").is_ok_and(|answer| answer.body.len() == 2 << 20);
     assert!(soon(PATIENCE, &mut last), "not served with one connection");
-    // the descriptors of those who have left may come back later
+    // the descriptors of clients that have left may come back later
     assert!(soon(PATIENCE, || is_served(&served)), "not served on a new connection");
 }
 
 /// Descriptors of a server whose admin listener is flooded.
 const FEW: usize = 640;
 
-/// Whoever fills the admin listener, and keeps what it refuses from ending, takes what was set apart
-/// for it: as many clients of the site as its limits allow are served at the same time.
+/// A client that fills the admin listener, and keeps what it refuses from ending, takes what was set
+/// apart for it: as many clients of the site as its limits allow are served at the same time.
 fn a_flood_of_the_admin_listener_takes_nothing_from_the_site(engine: &str) {
     let site = site();
     let Some(options) = with_few_descriptors(engine, &site) else { return };
@@ -230,7 +230,7 @@ fn a_flood_of_the_admin_listener_takes_nothing_from_the_site(engine: &str) {
     flood(&served, served.admin(), b"GET /metrics HTTP/1.1\r\n");
 }
 
-/// The same where TLS is spoken and nobody ends a handshake; those that are refused are told nothing.
+/// The same where TLS is spoken and no client completes a handshake; refused clients get no answer.
 fn a_flood_of_handshakes_with_it_takes_nothing_from_the_site(engine: &str) {
     let site = site();
     let Some(options) = with_few_descriptors(engine, &site) else { return };
@@ -257,8 +257,8 @@ fn with_few_descriptors(engine: &str, site: &Folder) -> Option<Options> {
 /// Connections that say this and no more to the admin listener, while as many clients come to the site.
 fn flood(server: &Server, admin: SocketAddr, words: &[u8]) {
     const CLIENTS: usize = 200;
-    /// Of the admin listener: connections, those that linger, one that is being refused. And what the
-    /// server looks at now and then.
+    /// Descriptors of the admin listener (its connections, those that linger, one that is being refused)
+    /// and those that the server opens now and then.
     const SET_APART: usize = FEW / 32 + 8 + 1 + 2;
     let at_rest = open_descriptors(server.pid());
     let mut flood = Crowd::connect(admin, FEW, FEW).unwrap();

@@ -1,5 +1,5 @@
 //! A log that cannot be written drops and counts lines, and never blocks the server: the device is full,
-//! the file system is full, nobody reads the pipe, nobody is there to read it.
+//! the file system is full, the pipe has a reader that does not read, or no reader.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::Options;
@@ -137,7 +137,7 @@ fn pipe_at(folder: &Folder) -> (File, Vec<String>) {
     (File::from(reader.unwrap()), shell.map(str::to_owned).to_vec())
 }
 
-/// Nobody reads the pipe: requests go on. Somebody reads again: lines come again, none is torn.
+/// While the pipe is not read, requests go on. When it is read again, lines come again, and none is torn.
 fn a_pipe_that_nobody_reads_costs_lines_until_somebody_reads(engine: &str) {
     let folder = site();
     let (mut reader, shell) = pipe_at(&folder);
@@ -167,7 +167,7 @@ fn read_all(pipe: &mut File, into: &mut Vec<u8>) {
     }
 }
 
-/// The other end of the pipe is closed, and the server is told to stop while its log is stuck:
+/// The other end of the pipe is closed, and the server gets a signal to stop while its log is stuck:
 /// neither ends or holds up anything.
 fn a_closed_or_stuck_pipe_does_not_keep_the_server(engine: &str) {
     let folder = site();

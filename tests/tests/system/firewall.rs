@@ -148,7 +148,7 @@ fn a_refused_client_is_dropped_by_the_firewall(engine: &str) {
         let socket = knock("127.0.5.1", at);
         assert!(soon(PATIENCE, || packets("clients") > 0));
         assert!(!is_connected(&socket));
-        // and nobody else
+        // and no other client is dropped
         assert!(is_served("127.0.5.2", at));
         // the helper may be busy for longer than its figures are waited for
         let is_told = || {
@@ -314,7 +314,7 @@ fn what_rules_drop_is_dropped_as_long_as_they_say_so() {
         assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
         assert!(soon(PATIENCE, || holds("list2_ip", "127.0.8.0/24")));
         assert!(is_served("127.0.7.1", at) && holds("clients4", "127.0.5.1"));
-        // unless nobody is ignored any more
+        // unless no client is ignored any more
         server.configure(&options);
         assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
         assert!(soon(PATIENCE, || !holds("clients4", "127.0.5.1") && is_served("127.0.5.1", at)));

@@ -124,7 +124,7 @@ fn what_rules_refuse_by_url_costs_no_accept() {
         assert_eq!(served(&statuses(&net, SERVER6, "/slow", 6)), 2, "{engine}");
         assert_eq!(metric(&net, requests!("charged")), 3);
         wait_for(&net, ACCEPTED, 3);
-        // others are served as ever, by paths that cannot be told, too
+        // others are served as usual, also by paths that the kernel cannot judge
         assert_eq!(statuses(&net, SERVER4, "/yes", 3), [200; 3], "{engine}");
         assert_eq!(statuses(&net, SERVER4, "/%79es", 3), [200; 3], "{engine}");
         assert_eq!(statuses(&net, SERVER4, "/no/%61", 3), [403; 3], "{engine}");
@@ -218,7 +218,7 @@ fn too_many_at_once_are_refused_by_the_kernel() {
         let net = Net::new();
         let rules = rule("/held", "in_flight = { most = 1 }");
         let proxy = "[[proxy]]\npath = \"/held\"\nto = \"http://127.0.0.1:9000\"\n";
-        // an application that says when it is asked, and answers when it is told to
+        // an application that reports when it is asked, and answers when the test allows it
         let (tell, told) = mpsc::channel::<()>();
         let (begin, begun) = mpsc::channel::<()>();
         let application = net.server(|| TcpListener::bind("127.0.0.1:9000").unwrap());

@@ -124,7 +124,7 @@ fn a_limit_refuses_by_reset_and_counts_each_connection_once() {
     }
 }
 
-/// The bucket, who is ignored and what was counted go on in the process that takes the place.
+/// The bucket, the ignored clients and the counters go on in the process that takes the place.
 #[test]
 fn an_upgrade_goes_on_judging_with_what_was_charged() {
     if !is_root() {
@@ -299,7 +299,7 @@ fn silence_is_silence() {
         invent(&net, 50, 1);
         wait_for(&net, syns!("dropped"), 50);
         assert_eq!(metric(&net, syns!("reset")), 0, "{rung}");
-        // nobody heard anything
+        // no client got an answer
         let refused = net.client(|| {
             let address = SocketAddr::new(SERVER4.parse().unwrap(), 80);
             TcpStream::connect_timeout(&address, Duration::from_millis(300)).unwrap_err().kind()
@@ -352,7 +352,7 @@ fn nothing_is_left_of_a_server_that_was_killed() {
     server.child.kill().unwrap();
     server.child.wait().unwrap();
     let deadline = Instant::now() + PATIENCE;
-    // another server takes the address: nobody judges its clients
+    // another server takes the address: no gate judges its clients
     let listener = loop {
         match net.server(|| TcpListener::bind((SERVER4, 80))) {
             Ok(listener) => break listener,

@@ -101,7 +101,7 @@ fn without_the_rights_for_it_the_server_says_so_and_judges_alone() {
     }
     for (taken, lacks) in TAKEN {
         let net = Net::new();
-        // who has no rights at all may not listen on this port otherwise
+        // a process without any rights may not listen on this port otherwise
         net.server(|| fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "80").unwrap());
         let server = Server::start_by(
             &net,
@@ -123,7 +123,7 @@ fn without_the_rights_for_it_the_server_says_so_and_judges_alone() {
     }
 }
 
-/// Who asks for a rung gets no less.
+/// A server that is set to a rung of the gate gets no less.
 #[test]
 fn a_rung_that_cannot_be_had_is_refused_with_the_reason() {
     if !is_root() {

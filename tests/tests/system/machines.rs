@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// The site that all machines have, each its own copy.
 const PAGE: &str = "<title>home</title>";
 
-/// So many requests a second.
+/// Requests per second.
 const RATE: u64 = 400;
 
 /// A machine: a namespace with its own addresses and its own root, and a server in it.
@@ -97,7 +97,7 @@ impl Machine {
         fs::read_to_string(self.folder.join("said")).unwrap_or_default()
     }
 
-    /// From now on nothing comes and nothing goes, and nobody is told.
+    /// Cuts the machine off: from now on no packet comes or goes, and no peer learns of it.
     fn is_cut_off(&self) {
         self.nft("add table inet cut");
         for hook in ["input", "output"] {

@@ -55,7 +55,7 @@ impl Net {
             ip(&format!("-n {namespace} addr add fd99::{at}/64 dev {device} nodad"));
             ip(&format!("-n {namespace} link set {device} up"));
         }
-        // answers to addresses that nobody has go nowhere at once
+        // answers to addresses that no machine has go nowhere at once
         ip(&format!("-n {} route add blackhole 10.7.0.0/16", net.server));
         net
     }

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 const LEVEL: &str = "forebay_overload_level";
-/// It takes the agent a while to lift what it has limited.
+/// A long time, since the agent takes a while to lift what it has limited.
 const LONG: Duration = Duration::from_secs(120);
 
 /// Clients that ask again and again, each by a connection of its own, until they are to end.
@@ -42,7 +42,7 @@ impl Flood {
     }
 }
 
-/// What comes is of no matter; whoever gets none for a second gives up.
+/// Asks for a path; the answer does not matter. A client without one for a second gives up.
 fn ask(path: &str) -> Option<String> {
     let address = SocketAddr::new(SERVER4.parse().unwrap(), 80);
     let limit = Duration::from_secs(1);

@@ -77,7 +77,8 @@ impl Drop for Narrow {
     }
 }
 
-/// How often the server's machine was told that a packet of its is too large, by IPv4 and by IPv6.
+/// How often the server's machine has learnt by ICMP that a packet of its is too large, by IPv4 and by
+/// IPv6.
 fn told(net: &Net) -> [u64; 2] {
     net.server(|| {
         let read = |file: &str| {
@@ -93,7 +94,8 @@ fn told(net: &Net) -> [u64; 2] {
     })
 }
 
-/// A large answer comes whole by both families, after the server's machine was told.
+/// A large answer comes whole by both families, after the server's machine has learnt the size of the
+/// path.
 fn comes_whole(net: &Net, narrow: &Narrow, port: u16) {
     for (family, server) in [SERVER4, SERVER6].into_iter().enumerate() {
         let before = told(net)[family];

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-/// Who serves: Debian's user for nobody.
+/// The user that serves: Debian's `nobody`.
 const NOBODY: u32 = 65534;
 
 fn is_root() -> bool {
@@ -112,8 +112,8 @@ fn of_process(pid: u32, name: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Who has the content and the clients becomes the user; who decides is nobody; the first process stays root, and
-/// so does what it reads and writes.
+/// The stages with the content and the clients become the configured user; the stage that decides becomes
+/// `nobody`; the first process stays root, and so does what it reads and writes.
 #[test]
 fn stages_that_root_starts_become_the_user() {
     if !is_root() {

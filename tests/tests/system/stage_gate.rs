@@ -1,4 +1,5 @@
-//! The gate beside stages: what the kernel judges outlives the receive that has told it to. See `net.rs` for where.
+//! The gate beside stages: what the kernel judges outlives the receive process that has set it up. See
+//! `net.rs` for where.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use super::gate::CLASSES;
@@ -180,7 +181,7 @@ fn nothing_is_left_of_stages_that_were_killed() {
         server.child.kill().unwrap();
         server.child.wait().unwrap();
         let _ = kill_process(receive, Signal::KILL);
-        // another server takes the address: nobody judges its clients
+        // another server takes the address: no gate judges its clients
         let mut bound = None;
         let is_free = || {
             bound = net.server(|| TcpListener::bind((SERVER4, 80)).ok());

@@ -79,8 +79,9 @@ fn without_time_wait(net: &Net) {
     net.server(|| fs::write("/proc/sys/net/ipv4/tcp_max_tw_buckets", "0").unwrap());
 }
 
-/// How many connections had an unknown class where all that clients began have one. Without TIME_WAIT the FIN
-/// of a client that is slow to close is for nobody, and one of 2^18 is taken for the first segment of a connection.
+/// How many connections had an unknown class, where all that clients began have one. Without TIME_WAIT
+/// the FIN of a client that is slow to close meets no socket, and one of 2^18 is taken for the first
+/// segment of a connection.
 fn of_nobody(net: &Net) -> u64 {
     let count = metric(net, UNJUDGED);
     assert!(count <= 1, "{count} connections are of no class");
@@ -225,7 +226,7 @@ fn the_next_free_thread_takes_the_first_class() {
     }
     for engine in ["pool", "threads"] {
         let net = Net::new();
-        // nobody is cut before all are there
+        // no connection is cut before all are there
         let more = "workers = 1\nlog.access = \"FOLDER/access\"\ntimeouts.head = \"1h\"\n";
         let more = format!("{more}{}", classes(&CLASSES));
         let server = start(&net, &full(engine, &more));
@@ -369,7 +370,7 @@ fn nobody_comes_past_the_kernel_to_the_sockets_of_classes() {
 /// All clients have one address, and by default one client may not have all threads.
 const OF_ONE: &str = "limits.connections_per_client = 1000\n";
 
-/// Under load classes come and go, and so do workers: nobody is refused, reset or left waiting.
+/// Under load classes come and go, and so do workers: no client is refused, reset or left waiting.
 #[test]
 fn a_reload_loses_nobody() {
     if !is_root() {
@@ -495,7 +496,7 @@ fn segment(from: Ipv4Addr, port: u16, sequence: u32, acknowledged: u32, flags: u
     tcp.extend(80_u16.to_be_bytes());
     tcp.extend(sequence.to_be_bytes());
     tcp.extend(acknowledged.to_be_bytes());
-    // the largest segment is stated, as everybody does
+    // the largest segment is stated, as every stack does
     tcp.extend([0x60, flags, 0xff, 0xff, 0, 0, 0, 0, 2, 4, 5, 0xb4]);
     let mut summed = [from.octets(), to.octets()].concat();
     summed.extend([0, 6, 0, tcp.len() as u8]);
@@ -516,8 +517,8 @@ fn segment(from: Ipv4Addr, port: u16, sequence: u32, acknowledged: u32, flags: u
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 
-/// Handshakes of clients that then say nothing, as packets of our own: from addresses of 10.7.0.0/16, which
-/// nobody has, so that no stack answers. Between them a client is served.
+/// Handshakes of clients that then say nothing, as packets of our own: from addresses of 10.7.0.0/16,
+/// which no machine has, so that no stack answers. Between them a client is served.
 fn handshakes(count: u32) -> u32 {
     let raw = |family, kind, number: u32| {
         let protocol = RawProtocol::new(number).unwrap();
@@ -686,7 +687,8 @@ fn the_agent_refuses_connections_of_the_class_that_waits() {
     let server = start(&net, &full("pool", &more));
     without_time_wait(&net);
     let stop = Arc::new(AtomicBool::new(false));
-    // each keeps a thread, which has begun with its second request, for a while; who is refused comes again
+    // each client keeps a thread, which has begun with its second request, for a while; a refused client
+    // comes again
     let ask_slowly = |name: &'static str| -> io::Result<()> {
         let two = format!("{}GET /{name} HTTP/1.1\r\n", head(name, "keep-alive"));
         let mut stream = send(address(SERVER4), two.as_bytes())?;

@@ -64,10 +64,10 @@ fn the_name_in_the_hello_tells_the_class() {
     for engine in ["event", "pool"] {
         let (net, authority, keys) = (Net::new(), Authority::new(), Folder::new());
         let _server = start(&net, engine, &authority, &keys);
-        // A SYN that meets TIME_WAIT is the stack's, so no port comes again, which those that the kernel chooses do.
-        // Without TIME_WAIT the FIN of each client would be for nobody, and one of 2^18 taken for the first segment of
-        // a connection.
-        // Of TLS 1.2 the hello is short; with keys for what comes after quantum computers it is longer than one segment
+        // A SYN that meets TIME_WAIT belongs to the stack and not to the gate, so no port is used twice,
+        // as ports that the kernel chooses would be. Without TIME_WAIT the FIN of each client would meet
+        // no socket, and one of 2^18 would be taken for the first segment of a connection. The hello of
+        // TLS 1.2 is short; with post-quantum keys it is longer than one segment
         for (version, clients, ports) in [(&TLS12, 300, 10_000), (&TLS13, 30, 20_000)] {
             let client = Arc::new(authority.client_speaking(&[version]));
             for ips in [[CLIENT4, SERVER4], [CLIENT6, SERVER6]] {
@@ -99,7 +99,7 @@ fn the_name_in_the_hello_tells_the_class() {
     }
 }
 
-/// Its hello is longer than one segment, and the name lies anywhere in it.
+/// Chromium's hello is longer than one segment, and the name lies anywhere in it.
 #[test]
 fn chromium_is_served_wherever_its_name_lies() {
     if !is_root() {

@@ -161,7 +161,7 @@ fn the_units_do_what_the_manual_says() {
     assert_eq!(bed.shows("ActiveState"), "failed");
 }
 
-/// It is started when clients are served. A reload that fails says why.
+/// The unit counts as started when clients are served. A reload that fails says why.
 fn start_and_reload(bed: &Bed, text: &str) {
     bed.does("systemctl start forebay");
     assert_eq!(bed.does(GET), "hello");
@@ -245,7 +245,7 @@ fn upgrade(bed: &Bed, text: &str) {
     let said = bed.does("cat /run/forebay.err");
     assert!(said.contains("another program lies at /usr/bin/forebay since the start"), "{said}");
 
-    // one that cannot serve changes nothing, and who has asked hears why
+    // a server that cannot serve changes nothing, and the command that asked for it says why
     bed.configure(&text.replace("root = ", "root = 7 # "));
     let (code, said) = try_upgrade(bed);
     assert_eq!(code, 78, "{said}");
@@ -346,7 +346,7 @@ fn what_cannot_start_a_server(bed: &Bed) {
         let file = "/run/systemd/system/forebay.service.d/odd.conf";
         bed.does(&format!("printf '[Service]\n{lines}' > {file} && systemctl daemon-reload"));
         bed.does("systemctl restart forebay");
-        // with Type=exec nobody waits until it serves
+        // with Type=exec systemd does not wait until the server serves
         assert!(soon(PATIENCE, || bed.says(GET) == "hello"));
         let main = bed.shows("MainPID");
         let (code, said) = try_upgrade(bed);

@@ -24,7 +24,7 @@ pub(super) struct Case {
     pub(super) response: Message,
 }
 
-/// So many cases, the same for the same seed.
+/// This number of cases, the same for the same seed.
 pub(super) fn cases(seed: u64, count: usize) -> Vec<Case> {
     let mut random = Rng::with_seed(seed);
     (0..count).map(|number| Case::new(number, &mut random)).collect()

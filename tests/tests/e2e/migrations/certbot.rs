@@ -1,5 +1,5 @@
-//! TLS with what certbot has fetched from pebble: the first by its own server, the next ones by the webroot of the
-//! server that is compared, which is then told, or is not.
+//! TLS with certificates that certbot has fetched from pebble: the first by its own server, the next ones
+//! by the webroot of the server that is compared, which is then reloaded, or is not.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::acme::{Pebble, name_server};
@@ -92,7 +92,7 @@ impl Certbot {
     }
 }
 
-/// Whoever connects there is led to where it leads at that moment.
+/// Passes connections at `at` on to the address that `to` holds at that moment.
 fn forward(at: SocketAddr, to: Arc<Mutex<SocketAddr>>) {
     let listener = TcpListener::bind(at).unwrap();
     thread::spawn(move || {
@@ -195,7 +195,7 @@ fn look_at_both(seen: &mut Seen, addr: SocketAddr, sealed: SocketAddr, certbot: 
     let answer = client.get("/");
     seen.note("GET / by HTTP/2", "status", answer.status.to_string());
     seen.note("GET / by HTTP/2", "body", String::from_utf8_lossy(&answer.body));
-    // who speaks no TLS there
+    // a client that speaks no TLS there
     let bytes = forebay_tests::wire::exchange(sealed, &request("GET /", &[], b""));
     let answer = whole(&bytes, false).map_or("no answer".to_owned(), |it| it.status.to_string());
     seen.note("GET / without TLS at the port of https", "status", answer);

@@ -44,7 +44,7 @@ fn websockets() {
         let echoed = tunnel.talk(pieces);
         let sum = echoed.iter().fold(0u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte));
         seen.note("/ws/echo", "frames", format!("{} bytes, {sum:x}", echoed.len()));
-        // who speaks first may be the application
+        // the application may be the first to speak
         let mut tunnel = TunnelEnd::by_http1(wire::connect(addr), "/ws/first");
         let first = tunnel.take(5);
         seen.note("/ws/first", "frames", String::from_utf8(first).unwrap());

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// A picture of one point.
 const PICTURE: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\0\0\0\nIDATx\x9cc\0\x01\0\0\x05\0\x01\r\n-\xb4\0\0\0\0IEND\xaeB`\x82";
 
-/// One who visits the blog, with cookies.
+/// A visitor of the blog, with cookies.
 struct Visitor {
     addr: SocketAddr,
     cookies: Vec<String>,
@@ -47,7 +47,8 @@ impl Visitor {
     }
 }
 
-/// Of pages their titles, and of cookies their names: in the rest are times and numbers that are used once.
+/// Notes the titles of pages and the names of cookies: the rest holds times and numbers that are used
+/// once.
 fn note(seen: &mut Seen, asked: &str, answer: &Answer, is_head: bool) {
     let mut answer = answer.clone();
     for (name, value) in &mut answer.fields {
@@ -100,7 +101,7 @@ fn wordpress() {
     assert!(fs::exists(blog.fpm.root().join("wp-config.php")).unwrap());
 }
 
-/// As somebody who reads.
+/// Visits the blog as a reader.
 fn visit(seen: &mut Seen, reader: &mut Visitor) {
     let front = reader.look(seen, "GET /", &[], b"");
     let front = String::from_utf8(front.body).unwrap();
@@ -187,7 +188,7 @@ fn visit(seen: &mut Seen, reader: &mut Visitor) {
     note(seen, "POST of 13 MiB and a byte", &answer, false);
 }
 
-/// As somebody who writes.
+/// Writes and administers as an author.
 fn write_and_administer(seen: &mut Seen, ada: &mut Visitor, run: u32) {
     const FORM: &str = "Content-Type: application/x-www-form-urlencoded";
     const JSON: &str = "Content-Type: application/json";

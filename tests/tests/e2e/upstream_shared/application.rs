@@ -68,7 +68,7 @@ impl Application {
                     socket.set_nodelay(true).unwrap();
                     socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
                     let own = Arc::clone(&counts);
-                    // whoever leaves ends it
+                    // a peer that leaves ends it
                     let _ = Served::new(socket, own, number, terms).run();
                     counts.open.fetch_sub(1, SeqCst);
                 });
