@@ -15,12 +15,12 @@ use forebay_site::rules::Host;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// What is said of certificates by ACME.
+/// A fault in the settings of ACME, or a remark about them.
 #[derive(Debug)]
 enum AcmeFinding {
-    /// A certificate is to be got for no host.
+    /// A certificate is wanted for a site without hosts.
     WithoutHosts,
-    /// An authority gives no certificate for such a host, or not in the ways that there are.
+    /// An authority gives no certificate for such a host, or not by the challenges there are.
     NotForHost {
         /// The host as the text has it.
         host: String,
@@ -32,23 +32,23 @@ enum AcmeFinding {
     NoHook,
     /// The path of a command does not begin at the root.
     NotAbsolute {
-        /// As it was written.
+        /// The path as the text has it.
         path: String,
     },
     /// The command would be run as root.
     RootHook,
-    /// No name is shown by records of the name service.
+    /// A command for DNS records, and no challenge uses it.
     IdleHook,
     /// The terms of the authority are not agreed to.
     Terms {
         /// The URL of the authority's directory.
         url: String,
     },
-    /// There is no listener for any way in which the authority may look.
+    /// There is no listener for any of the challenges.
     NoWay,
-    /// A rule keeps the authority from looking.
+    /// A rule refuses the authority's requests.
     Refused {
-        /// The host that it wants a certificate for.
+        /// The host of the certificate.
         host: String,
         /// Whether the rule refuses before there is a request.
         is_early: bool,
@@ -107,11 +107,11 @@ impl fmt::Display for AcmeFinding {
     }
 }
 
-/// An address that no machine has (RFC 5737), for an authority that may come from anywhere.
+/// An address that no machine has (RFC 5737), for an authority whose address is not known.
 const SOMEBODY: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 
 impl ConfigDraft {
-    /// The command for records of the name service can be one.
+    /// Checks that the command for DNS records can be run.
     fn check_hook(&self, wrong: &mut Vec<(At, Wrong)>) {
         let (acme, top) = (&self.process.acme, At::default());
         let hook = acme.hook();
@@ -132,7 +132,8 @@ impl ConfigDraft {
         }
     }
 
-    /// Sites want certificates that an authority gives, and agree to its terms.
+    /// Checks that the sites that want certificates can get them, and that the authority's terms are agreed
+    /// to.
     pub(crate) fn check_acme(&self, text: Option<&ConfigReader<'_>>, wrong: &mut Vec<(At, Wrong)>) {
         let says = |at: &At| text.is_none_or(|text| text.says(at));
         let top = At::default();
@@ -190,7 +191,7 @@ impl ConfigDraft {
         }
     }
 
-    /// Rules that keep the authority out, and a command that is not used.
+    /// Remarks on rules that keep the authority out, and on a command that is not used.
     pub(crate) fn remark_acme(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
         let sites = self.all_sites();
         let acme = &self.process.acme;
@@ -231,8 +232,8 @@ impl ConfigDraft {
         }
     }
 
-    /// The rule that refuses an authority, wherever it comes from, in every way it may look, and whether it
-    /// does so before there is a request.
+    /// The rule that refuses the authority for every challenge, wherever its requests come from, and
+    /// whether it does so before there is a request.
     fn refused(&self, policy: &Policy, host: &Host) -> Option<(usize, bool)> {
         let listeners = self.all_listeners();
         let endpoints = listeners.iter().flat_map(|(_, listener)| &listener.listen);

@@ -9,31 +9,31 @@ use forebay_site::rules::Network;
 use std::fmt;
 use std::net::IpAddr;
 
-/// What is said of the admin listener.
+/// A fault in the admin listener, or a remark about it.
 #[derive(Debug)]
 enum AdminFinding {
-    /// The admin listener is to speak TLS, and has no certificate.
+    /// The admin listener speaks TLS and has no certificate.
     NoCertificate,
     /// Tokens would go over the network in clear.
     TokenInClear {
-        /// The address.
+        /// The address of the listener.
         listen: String,
     },
     /// A page for browsers where strangers may come, without TLS or without a token.
     PageInTheOpen {
-        /// The address.
+        /// The address of the listener.
         listen: String,
         /// What is missing.
         lack: &'static str,
     },
-    /// A list of clients names none that can come to the address.
+    /// The list of clients names none that can come to the address.
     Nobody {
-        /// The address.
+        /// The address of the listener.
         listen: String,
     },
     /// An address for all clients, where only those of this machine are answered.
     ThisMachineOnly {
-        /// The address.
+        /// The address of the listener.
         listen: String,
     },
     /// An admin listener that strangers may read.
@@ -81,7 +81,7 @@ impl fmt::Display for AdminFinding {
 }
 
 impl ConfigDraft {
-    /// Where the admin listener is, and where that stands.
+    /// The addresses of the admin listener, each with its place in the configuration.
     pub fn admin_endpoints(&self, text: Option<&ConfigReader<'_>>) -> Vec<(At, &ListenEndpoint)> {
         let list = At::default().child("admin").child("listen");
         let at = |index| match text {
@@ -92,7 +92,8 @@ impl ConfigDraft {
         endpoints.map(|(index, endpoint)| (at(index), endpoint)).collect()
     }
 
-    /// Where the admin listener speaks TLS it has a certificate, and its tokens go nowhere in clear.
+    /// Checks that the admin listener has a certificate where it speaks TLS, and that no token crosses a
+    /// network in clear.
     pub(crate) fn check_admin(
         &self,
         text: Option<&ConfigReader<'_>>,
@@ -125,7 +126,7 @@ impl ConfigDraft {
         }
     }
 
-    /// An admin listener that no client can read, or fewer than its address invites.
+    /// Remarks on an admin listener that no client can read, or fewer than its address invites.
     pub(crate) fn remark_admin(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let AdminConfig { allow, pairs, token_file, .. } = &self.process.admin;
         let is_open = token_file.is_none() && allow.iter().any(Network::has_everybody);

@@ -1,5 +1,5 @@
-//! What cannot work between the server and applications behind, as far as the text tells: `forebay check` warns of
-//! it.
+//! Combinations of the server and applications behind it that cannot work, as far as the text shows:
+//! `forebay check` warns of them.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong};
@@ -12,12 +12,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// What is said of applications.
+/// A remark about applications.
 #[derive(Debug)]
 enum ApplicationRemark {
     /// A setting that means nothing beside another one.
     Useless {
-        /// The other one.
+        /// The other setting.
         beside: &'static str,
     },
     /// No client can sign in on a connection to the upstream, because no such connection is kept.
@@ -25,21 +25,21 @@ enum ApplicationRemark {
         /// The setting that leaves no connection open.
         beside: &'static str,
     },
-    /// Connections on which HTTP/2 would be spoken are for one request each.
+    /// HTTP/2 is configured for connections that serve one request each.
     BeginsAnew {
         /// The setting that leaves no connection open.
         beside: &'static str,
     },
     /// A variable that belongs to each request, set for all.
     OfEachRequest {
-        /// Which one.
+        /// The name of the variable.
         name: String,
     },
-    /// Clients are refused the paths of a route because its application may have these sent.
+    /// The paths that an application may have sent include its own route, so clients are refused all of it.
     HidesRoute,
     /// An application that is this server itself.
     Itself {
-        /// Where.
+        /// The address at which this server listens.
         found: String,
     },
     /// Each connection to an application that becomes a tunnel keeps a thread.
@@ -54,11 +54,11 @@ enum ApplicationRemark {
         /// The number of requests that may wait.
         requests: u64,
     },
-    /// The certificates of upstreams are not looked at.
+    /// The certificates of upstreams are not verified.
     Unverified,
-    /// The same upstream, of which another route says something else.
+    /// Another route has the same upstream with other settings.
     CountsAlone {
-        /// Where it is.
+        /// The address of the upstream.
         upstream: String,
     },
 }
@@ -115,7 +115,7 @@ impl fmt::Display for ApplicationRemark {
 }
 
 impl ConfigDraft {
-    /// Applications that are this server itself; tunnels and queues that keep threads.
+    /// Remarks on applications that are this server itself, and on tunnels and queues that keep threads.
     pub(crate) fn remark_applications(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         for (place, address) in passed_to(text, self) {
             if self.listens_at(address) {
@@ -172,7 +172,7 @@ impl ConfigDraft {
         endpoints.any(|endpoint| is_it(&endpoint.listen))
     }
 
-    /// Tunnels where each connection keeps a thread.
+    /// Remarks on tunnels where each connection keeps a thread.
     fn remark_tunnels(&self, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
         let listeners = self.all_listeners();
         let engines = listeners.iter().map(|(_, listener)| listener.engine);
@@ -189,7 +189,8 @@ impl ConfigDraft {
         }
     }
 
-    /// Queues that may keep all threads, and upstreams that are counted for each of several routes.
+    /// Remarks on queues that may keep all threads, and on upstreams that are counted for each of several
+    /// routes.
     fn remark_queues(&self, remarks: &mut Remarks) {
         let mut known: Vec<(At, bool, GroupSettings, bool)> = Vec::new();
         for (at, site) in self.every_site() {
@@ -246,7 +247,7 @@ impl ConfigDraft {
 const OF_EACH_REQUEST: [&str; 5] =
     ["CONTENT_LENGTH", "CONTENT_TYPE", "REQUEST_METHOD", "QUERY_STRING", "SERVER_PROTOCOL"];
 
-/// What means nothing as things are, or more than can be meant.
+/// Remarks on settings without effect, and on those that mean more than was probably intended.
 fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
     let place = |list: &str, index: usize| at.child(list).item(index);
     let proxies = site.proxies.iter().enumerate().map(|(index, one)| {
@@ -317,7 +318,7 @@ fn remark_unkept(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: &
     }
 }
 
-/// Where the applications of a site are, each with where that stands.
+/// The addresses of a site's applications, each with its place in the configuration.
 pub fn addresses<'s>(
     text: &ConfigReader<'_>,
     at: &At,
@@ -355,7 +356,7 @@ pub fn addresses<'s>(
     found
 }
 
-/// Where connections are passed on to, each with where that stands.
+/// The addresses that connections are passed on to, each with its place in the configuration.
 pub fn passed_to<'d>(
     text: &ConfigReader<'_>,
     draft: &'d ConfigDraft,

@@ -1,4 +1,4 @@
-//! What keeps clients out of the firewall although it is to drop them: `forebay check` warns of it.
+//! Remarks on clients that the firewall does not drop although it is on: `forebay check` warns of them.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
@@ -9,7 +9,7 @@ use std::fmt;
 /// Why clients that rules ignore are not dropped by the firewall.
 #[derive(Debug)]
 enum FirewallRemark {
-    /// Nothing is for the firewall.
+    /// No rule or limit ignores clients.
     Nothing,
     /// No listener gets SYNs of clients.
     Nowhere,

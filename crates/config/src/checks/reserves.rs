@@ -1,4 +1,5 @@
-//! Classes that keep places of applications: classes that there are, and not the last in the order.
+//! Checks of classes that keep places of applications: the classes exist, and are not the last in the
+//! order.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong};
@@ -23,7 +24,7 @@ impl fmt::Display for KeptFromNobody {
 }
 
 impl ConfigDraft {
-    /// Only classes that there are keep places.
+    /// Checks that the classes that keep places exist.
     pub(crate) fn check_reserves(&self, wrong: &mut Vec<(At, Wrong)>) {
         let known = self.class_names();
         for (at, reserve) in self.reserves() {
@@ -49,7 +50,7 @@ impl ConfigDraft {
         }
     }
 
-    /// What classes keep of applications, each with where that stands.
+    /// The places that classes keep at applications, with their place in the configuration.
     fn reserves(&self) -> Vec<(At, &ClassReserves)> {
         let mut found = Vec::new();
         for (at, site) in self.every_site() {

@@ -1,4 +1,5 @@
-//! No two sites answer for a host, every site has something to answer with, and none has two things for one path.
+//! Checks that no two sites answer for a host, that every site has something to answer with, and that none
+//! has two things for one path.
 
 use crate::checks::text::Text;
 use crate::problems::path::Path as At;
@@ -11,17 +12,17 @@ use forebay_site::rules::SiteName;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-/// What sites cannot say beside one another.
+/// A fault between sites.
 #[derive(Debug)]
 enum SiteFault {
     /// A second site without hosts.
     SecondDefault {
-        /// The name of the first.
+        /// The name of the first site.
         first: String,
-        /// Where that stands: line and column.
+        /// The line and column of the first site.
         place: Option<TextPlace>,
     },
-    /// What only a `[[site]]` may have stands at the top level beside such sites.
+    /// A list that only a `[[site]]` may have stands at the top level beside such sites.
     BelongsToSite,
 }
 
@@ -47,7 +48,7 @@ impl fmt::Display for SiteFault {
 }
 
 impl ConfigDraft {
-    /// No two sites answer for a host, or have a name.
+    /// Checks that no two sites answer for a host, and that no two have the same name.
     pub(crate) fn check_hosts(&self, text: Text<'_>, wrong: &mut Vec<(At, Wrong)>) {
         let mut hosts: HashMap<(&str, bool), (SiteName, At)> = HashMap::new();
         let mut names: HashMap<SiteName, At> = HashMap::new();
@@ -103,7 +104,7 @@ impl ConfigDraft {
         }
     }
 
-    /// Every site has something to answer with.
+    /// Checks that every site has something to answer with.
     pub(crate) fn check_roots(&self, wrong: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.all_sites() {
             let has_answers = site.has_answers() || self.site.has_answers();
@@ -114,7 +115,7 @@ impl ConfigDraft {
         }
     }
 
-    /// No site has two directories beneath the same path.
+    /// Checks that no site has two directories beneath the same path.
     pub(crate) fn check_aliases(&self, wrong: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.every_site() {
             let mut known = HashSet::new();
@@ -127,7 +128,7 @@ impl ConfigDraft {
         }
     }
 
-    /// No site has two routes to applications, or one and an alias, for the same path.
+    /// Checks that no site has two routes to applications, or one and an alias, for the same path.
     pub(crate) fn check_routes(&self, text: Text<'_>, wrong: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.every_site() {
             let mut known: HashMap<String, At> = HashMap::new();

@@ -1,4 +1,4 @@
-//! Whom this configuration never has ignored or banned (ADR 0081).
+//! The clients that this configuration never has ignored or banned (ADR 0081).
 
 use crate::{AdminConfig, Config, Listen, ListenerConfig, RuleConfig};
 use forebay_http::cidr::{self, CidrBlock};
@@ -9,15 +9,17 @@ use forebay_site::rules::Network;
 use std::fmt;
 use std::net::IpAddr;
 
-/// Whom `admin.allow` names unless it is written.
+/// The default of `admin.allow`.
 const DEFAULT_ALLOW: [&str; 3] = ["127.0.0.0/8", "::1", "unix"];
 
-/// Whom this configuration spares. `held` are the addresses that the machine has now, if that is asked.
+/// The clients that this configuration spares. `held` gives the machine's present addresses, and is called
+/// if they are needed.
 pub fn clients(config: &Config, held: impl FnOnce() -> Vec<IpAddr>) -> SparedClients {
     of(&config.trusted_proxies, &config.listeners, &config.admin, held)
 }
 
-/// Trusted proxies, the addresses that are listened on, and those that `admin.allow` names. See [`clients`].
+/// The spared clients: trusted proxies, the server's own addresses, and those that `admin.allow` names. See
+/// [`clients`].
 pub fn of(
     proxies: &[Network],
     listeners: &[ListenerConfig],
@@ -42,7 +44,7 @@ pub fn of(
     spared
 }
 
-/// The addresses that are listened on; where that is every address, those that the machine has now.
+/// The addresses that listeners have; where that is every address, the machine's present addresses.
 fn own(listeners: &[ListenerConfig], held: impl FnOnce() -> Vec<IpAddr>) -> Vec<IpAddr> {
     let endpoints = listeners.iter().flat_map(|listener| &listener.listen);
     let (mut own, mut is_all) = (Vec::new(), false);
@@ -69,7 +71,7 @@ pub struct SparedBan {
 }
 
 impl SparedBan {
-    /// Whether that can be said of a rule that bans by address: all of what one of its conditions names is spared.
+    /// The ban, if the rule bans by address, and everything that one of its conditions names is spared.
     pub fn of(rule: &RuleConfig, spared: &SparedClients) -> Option<SparedBan> {
         let lowered = rule.to_policy(0);
         let bans = matches!(lowered.action, Some(Action::Drop | Action::Reset));
@@ -82,7 +84,8 @@ impl SparedBan {
         })
     }
 
-    /// The first that is so in `changed` and was not in `before`, and the name of its rule.
+    /// The name and the ban of the first rule in `changed` that is not in `before` and would ban a spared
+    /// client.
     pub fn added(
         before: &Config,
         changed: &Config,
