@@ -1,4 +1,4 @@
-//! Classes and rules as `forebay_policy` has them: with everything that is not said at its default.
+//! Classes and rules as `forebay_policy` takes them: settings that the text leaves out have their defaults.
 
 use crate::values::limit::{ConnectionLimit, ErrorStatus, InFlightConfig, RequestLimit};
 use crate::{
@@ -24,7 +24,7 @@ fn lowered(
     (classes, rules.collect())
 }
 
-/// Whether classes and rules make a policy. They are compiled once, when that is to be in force.
+/// Checks that classes and rules make a policy. They are compiled once, when the policy comes into force.
 ///
 /// # Errors
 /// What is wrong with them.
@@ -36,7 +36,7 @@ pub(crate) fn check(classes: &[ClassConfig], rules: &[RuleConfig]) -> Result<(),
 /// Compiles classes and rules.
 ///
 /// # Errors
-/// What is wrong with them. The checks of a configuration leave nothing.
+/// What is wrong with them. A configuration that has passed the checks has no faults here.
 pub(crate) fn policy(
     classes: &[ClassConfig],
     rules: &[RuleConfig],
@@ -136,7 +136,7 @@ impl RuleConditions {
 }
 
 impl ConnectionLimit {
-    /// What becomes of connections over the limit. A reset costs the least.
+    /// How connections over the limit are refused. A reset costs the least.
     pub(crate) fn over(&self) -> Refuse {
         self.over.0.unwrap_or(Refuse::Reset)
     }
@@ -153,7 +153,7 @@ impl ConnectionLimit {
 }
 
 impl RequestLimit {
-    /// Between which rates the agent may choose, if it may.
+    /// The rates between which the agent may choose, if it may.
     fn bounds(&self) -> Option<rule::Bounds> {
         let rate = self.rate?;
         let (least, most) = (self.rate_min.unwrap_or(rate), self.rate_max.unwrap_or(rate));
@@ -178,7 +178,7 @@ impl RequestLimit {
 }
 
 impl InFlightConfig {
-    /// What becomes of requests over the limit.
+    /// What happens to requests over the limit.
     pub(crate) fn over(&self) -> OverChoice {
         self.over.0.unwrap_or_default()
     }
@@ -192,7 +192,8 @@ impl InFlightConfig {
     }
 }
 
-/// What becomes of requests over a limit: how long one waits and how many do means something in a queue.
+/// What happens to requests over a limit. The time and the number of waiting requests matter in a queue
+/// only.
 fn over(
     over: OverChoice,
     status: Option<ErrorStatus>,

@@ -52,7 +52,7 @@ impl fmt::Display for HeldThreads {
     }
 }
 
-/// The longest time for which a thread can wait for a slow client without being missed.
+/// Waits for a slow client that are longer than this are remarked: the thread is missed meanwhile.
 const LONG_SEND_WAIT: Duration = Duration::from_millis(100);
 
 impl ConfigDraft {

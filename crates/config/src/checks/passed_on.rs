@@ -14,7 +14,7 @@ use std::fmt;
 /// A fault of `[[tcp]]` or of addresses with `tcp://`, or a remark about them.
 #[derive(Debug)]
 enum PassFinding {
-    /// No address can bring the route a connection: all that could speak HTTP.
+    /// No address can bring the route a connection: HTTP is spoken at every address that could.
     Unreachable,
     /// No address has the port of the route.
     NoPort {
@@ -25,7 +25,7 @@ enum PassFinding {
     Unrouted,
     /// The address is one of the admin listener, which speaks HTTP.
     Admin,
-    /// The stages of `isolated` are other processes, which have no clients' sockets.
+    /// The listener is one of stages, which pass requests to one another; these connections have none.
     InStages,
     /// A site has one of the route's names, too.
     NameOfSite {

@@ -1,4 +1,4 @@
-//! A [`Config`] as TOML that reads back to the same configuration.
+//! Writes a [`Config`] as TOML that reads back to the same configuration.
 
 use crate::table::{Printer, Section};
 use crate::texts::origin::Shown;
@@ -6,13 +6,13 @@ use crate::{Config, LogConfig, SiteConfig};
 use std::mem;
 
 impl Config {
-    /// All settings as TOML that [`parse`](crate::parse()) reads back to the same configuration, each
-    /// under a comment that says what it means. What has no value is an example in a comment.
+    /// Writes all settings as TOML that [`parse`](crate::parse()) reads back to the same configuration,
+    /// each under a comment with its meaning. A setting without a value is an example in a comment.
     pub fn to_toml(&self) -> String {
         self.printed(Shown::All)
     }
 
-    /// The same for people: values with secrets in them are as they are written in the file.
+    /// Writes the same for people: values with secrets in them are as they are in the file.
     pub fn to_shown_toml(&self) -> String {
         self.printed(Shown::WithoutSecrets)
     }
@@ -66,7 +66,8 @@ impl Config {
 }
 
 impl Printer {
-    /// Whether the server is named to requests that belong to no site. The first site explains the setting.
+    /// Prints whether the `Server` field goes to requests that belong to no site. The first site explains
+    /// the setting.
     fn top_server_header(&mut self, server_header: bool) {
         let mut top = SiteConfig { server_header, ..SiteConfig::blank() };
         self.terse = true;
@@ -74,7 +75,7 @@ impl Printer {
         self.terse = false;
     }
 
-    /// The log of requests that belong to no site. The first site explains its settings.
+    /// Prints the log of requests that belong to no site. The first site explains its settings.
     fn top_log(&mut self, log: LogConfig) {
         let mut top = SiteConfig { log, ..SiteConfig::blank() };
         self.line("[log]");

@@ -43,11 +43,11 @@ pub struct FastCgiSection {
     pub status: Option<CheckPath>,
     /// `set`
     pub set: Variables,
-    /// What all routes have.
+    /// Settings that all routes have.
     pub upstreams: UpstreamsConfig,
 }
 
-/// A route to applications that speak FastCGI, in which everything is right.
+/// A route to applications that speak FastCGI whose settings are valid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FastCgiConfig(FastCgiSection);
 
@@ -57,17 +57,17 @@ impl FastCgiConfig {
         &self.0.upstreams.reserve
     }
 
-    /// Beneath which paths they run files.
+    /// The paths beneath which the applications run files.
     pub fn path(&self) -> Scope {
         self.0.path.clone().unwrap_or_else(Scope::any)
     }
 
-    /// Where they are, and the key that says so: backups come last.
+    /// The addresses of the applications, each list with its key: backups come last.
     pub fn to(&self) -> [(&'static str, &[FastCgiAddress]); 2] {
         [("to", &self.0.to.0), ("backup", &self.0.backup.0)]
     }
 
-    /// What relative paths begin at `directory`.
+    /// Makes relative paths relative to the directory that `join` adds.
     pub(crate) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
         let FastCgiSection { to, backup, upstreams, .. } = &mut self.0;
         let before = to.0.clone();
@@ -99,24 +99,25 @@ impl FastCgiConfig {
         }
     }
 
-    /// Variables of requests to it.
+    /// Variables of requests to the application.
     pub(crate) fn set(&self) -> &[(Box<str>, Box<str>)] {
         &self.0.set.0
     }
 
-    /// Whether they run files of the site.
+    /// Whether the applications run files of the site.
     pub(crate) fn runs_files(&self) -> bool {
         self.0.check_local
     }
 
-    /// Beneath which path they are if they run no files, without a slash at its end.
+    /// The path of an application that runs no files, without a slash at its end.
     fn program(&self) -> Option<Box<[u8]>> {
         let path = self.path().path().unwrap_or_default().to_owned();
         let path = path.strip_suffix('/').unwrap_or(&path).as_bytes().into();
         Some(path).filter(|_| !self.runs_files())
     }
 
-    /// Where the application finds its scripts, as the text says it. `root` is that of the site.
+    /// The directory where the application finds its scripts, as the text has it. `root` is that of the
+    /// site.
     pub fn root<'r>(&'r self, root: Option<&'r Path>) -> &'r Path {
         self.0.root.as_deref().or(root).unwrap_or(Path::new("/"))
     }

@@ -9,7 +9,7 @@ use forebay_upstream::settings::InsideSettings;
 /// A route to a handler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HandlerRoute {
-    /// Which paths it answers.
+    /// The paths that the handler answers.
     pub path: Scope,
     /// The handler.
     pub code: InsideCode,

@@ -14,7 +14,7 @@ pub struct IdentitySettings {
     pub cookie: Option<CookieName>,
     /// `identity.remove`
     pub remove: bool,
-    /// Another stage has the keys, and verifies.
+    /// Whether another stage has the keys, and verifies.
     pub is_verified_before: bool,
 }
 

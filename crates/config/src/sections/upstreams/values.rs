@@ -43,10 +43,10 @@ impl Keyword for Ambiguous {
 /// Whether addresses in answers are rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Redirects {
-    /// They lead back here.
+    /// The addresses lead back to this server.
     #[default]
     Rewrite,
-    /// They stay.
+    /// The addresses stay as they are.
     Keep,
 }
 
@@ -105,7 +105,7 @@ impl From<ProxyProtocolVersion> for ProxyProtocol {
     }
 }
 
-/// What decides where a request goes that is balanced by hash.
+/// The part of a request whose hash chooses the upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HashKey(pub BalanceKey);
 
@@ -195,13 +195,13 @@ impl Written for CertificateName {
     }
 }
 
-/// The oldest version of TLS that is spoken.
+/// The oldest version of TLS that is accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OldestTls {
-    /// 1.2
+    /// TLS 1.2
     #[default]
     Tls12,
-    /// 1.3
+    /// TLS 1.3
     Tls13,
 }
 
@@ -243,7 +243,7 @@ impl Written for FastCgiAddress {
     }
 }
 
-/// A program that is given sockets.
+/// A program that receives sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiverAddress(pub UpstreamAddress);
 
@@ -345,7 +345,7 @@ impl Value for ToldHost {
     }
 }
 
-/// Which path is asked for to learn whether an upstream is well.
+/// The path of a health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckPath(pub Box<str>);
 
