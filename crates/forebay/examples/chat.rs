@@ -37,7 +37,7 @@ struct Room {
     listeners: Vec<Sender<Arc<str>>>,
 }
 
-/// What is served.
+/// A server with the chat.
 pub(crate) fn chat() -> ServerBuilder {
     let room = Arc::<Mutex<Room>>::default();
     let heard = Arc::clone(&room);

@@ -3,7 +3,7 @@
 use forebay::{Server, ServerBuilder};
 use std::time::Duration;
 
-/// What is served.
+/// A server with two handlers.
 pub(crate) fn hello() -> ServerBuilder {
     Server::builder()
         .handler("/hello", |request, response| {

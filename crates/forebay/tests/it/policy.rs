@@ -1,5 +1,5 @@
-//! Handlers beside what the configuration says of requests: classes, limits, passwords, TLS, identities, the access
-//! log.
+//! Handlers beside the configuration's rules for requests: classes, limits, passwords, TLS, identities,
+//! the access log.
 
 use crate::client::{Client, get, soon};
 use crate::handlers::builder;
@@ -22,7 +22,7 @@ on_each_engine! {
     an_identity_is_proved_to_rules_and_hidden_from_handlers,
 }
 
-/// By bcrypt with the least cost.
+/// The hash of the password, by bcrypt with the least cost.
 const HASH_OF_SECRET: &str = "$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3u";
 
 /// The identity `gold` until 2100, by the key k1 of 0123456789abcdef0123456789abcdef.

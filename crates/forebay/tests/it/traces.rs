@@ -12,11 +12,11 @@ on_each_engine! {
     a_handler_that_fails_has_its_span,
 }
 
-/// A trusted proxy's word, and the ids in it as OTLP writes them.
+/// The trace context of a trusted proxy, and its ids as OTLP writes them.
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TRACE: [u8; 16] = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes();
 
-/// A collector, of which only the bytes are looked at: the ids and texts of spans are in them as they are.
+/// A collector whose bytes are searched: ids and texts of spans stand in them as they are.
 struct Collector {
     addr: SocketAddr,
     taken: Arc<Mutex<Vec<u8>>>,
@@ -42,7 +42,7 @@ impl Collector {
     }
 }
 
-/// The body of a request.
+/// Reads the body of a request.
 fn body_of(stream: &TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(LONG)).unwrap();
     let mut reader = BufReader::new(stream);
@@ -59,7 +59,7 @@ fn body_of(stream: &TcpStream) -> Vec<u8> {
     body
 }
 
-/// Bytes from hexadecimal digits.
+/// Decodes hexadecimal digits.
 fn bytes(digits: &str) -> Vec<u8> {
     u64::from_str_radix(digits, 16).unwrap().to_be_bytes().to_vec()
 }
