@@ -4,10 +4,10 @@ use std::io;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// How long tasks that do not end are waited for when the runtime ends.
+/// The time that tasks have to end when the runtime ends.
 const LAST_TASKS: Duration = Duration::from_secs(5);
 
-/// What tasks are spawned on.
+/// The runtime on which tasks are spawned.
 #[derive(Debug)]
 pub(crate) struct ServiceRuntime {
     handle: Handle,
@@ -16,7 +16,7 @@ pub(crate) struct ServiceRuntime {
 }
 
 impl ServiceRuntime {
-    /// One of as many threads as there are cores.
+    /// A runtime with as many threads as there are cores.
     pub(crate) fn made() -> io::Result<ServiceRuntime> {
         let own = Builder::new_multi_thread().thread_name("tower").enable_all().build()?;
         Ok(ServiceRuntime { handle: own.handle().clone(), own: Some(own) })

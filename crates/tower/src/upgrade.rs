@@ -1,8 +1,9 @@
-//! Another protocol on the connection, as services know it: by `hyper`'s `OnUpgrade` among the extensions of the request.
+//! Another protocol on the connection, in the form that services know: `hyper`'s `OnUpgrade` among the
+//! extensions of the request.
 //!
-//! Only a connection of hyper makes these. So one is had by giving hyper a request in memory that asks for an upgrade;
-//! when the service answers 101, hyper is had to answer so as well, that head is dropped, and what hyper reads and writes
-//! from then on are the bytes of the client.
+//! Only a connection of hyper makes an `OnUpgrade`. So hyper gets a request in memory that asks for an
+//! upgrade. When the service answers 101, hyper answers 101 as well, and the head of that answer is
+//! dropped. The bytes that hyper reads and writes from then on are those of the client.
 
 use forebay::{Request, Response};
 use http::{HeaderValue, StatusCode, header};
@@ -19,10 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use tokio::sync::oneshot;
 
-/// What hyper is asked.
+/// The request that hyper gets.
 const HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost: here\r\nConnection: upgrade\r\nUpgrade: any\r\n\r\n";
 
-/// Bytes that are read from the client at once, at most.
+/// The most bytes that are read from the client at once.
 const PIECE_BYTES: usize = 16 * 1024;
 
 type SharedClient = Arc<Mutex<Option<SwitchedClient>>>;
@@ -36,7 +37,7 @@ pub(crate) struct UpgradeOffer {
 }
 
 impl UpgradeOffer {
-    /// Has hyper make one.
+    /// Has hyper make an upgrade.
     pub(crate) async fn make() -> UpgradeOffer {
         let (accept, accepted) = oneshot::channel();
         let client = SharedClient::default();
@@ -55,12 +56,12 @@ impl UpgradeOffer {
         UpgradeOffer { connection, on_upgrade, client, accept }
     }
 
-    /// What the service is given.
+    /// The upgrade for the service.
     pub(crate) fn on_upgrade(&mut self) -> Option<OnUpgrade> {
         self.on_upgrade.take()
     }
 
-    /// The service changes to a protocol.
+    /// Answers 101 for the service, and connects hyper with the client.
     pub(crate) async fn accept(self, protocol: &str, mut request: Request, mut response: Response) {
         if let Err(error) = response.switch(&mut request, protocol) {
             return response.fail(error);
@@ -111,7 +112,7 @@ struct SwitchedClient {
 }
 
 impl SwitchedClient {
-    /// Nothing more is written.
+    /// Completes the client's response: nothing more is written.
     fn end(mut self) {
         // what the client has not taken cannot be waited for here
         let mut cx = Context::from_waker(Waker::noop());
@@ -121,13 +122,13 @@ impl SwitchedClient {
     }
 }
 
-/// What hyper takes for a connection.
+/// The connection as hyper sees it.
 struct MemoryConnection {
-    /// Bytes of [`HEAD`] that were read.
+    /// The number of bytes of [`HEAD`] that hyper has read.
     read: usize,
-    /// Bytes of the line ends at the end of hyper's head that have come: four, and the head is over.
+    /// The number of bytes of the last line ends of hyper's head: at four the head is over.
     answered: usize,
-    /// From the change on.
+    /// The client, from the change of protocol on.
     client: SharedClient,
 }
 
@@ -186,7 +187,7 @@ impl Write for MemoryConnection {
 }
 
 impl MemoryConnection {
-    /// Passes over hyper's head. Says how many of these bytes belong to it.
+    /// Skips hyper's head. Returns how many of these bytes belong to it.
     fn drop_head(&mut self, bytes: &[u8]) -> usize {
         for (at, byte) in bytes.iter().enumerate() {
             let wanted = b"\r\n\r\n"[self.answered];
