@@ -10,14 +10,14 @@ use subtle::ConstantTimeEq;
 /// Bytes of a token, enough that it cannot be guessed.
 const TOKEN_BYTES: usize = 16;
 
-/// What a program lets in.
+/// The guard of the page: names of the server, and a token.
 #[derive(Clone, Debug)]
 pub struct PageGuard {
     hosts: [String; 2],
     token: String,
 }
 
-/// What was wrong with a request.
+/// A reason to refuse a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageRefusal {
     /// The request is for another name.
@@ -29,7 +29,7 @@ pub enum PageRefusal {
 }
 
 impl PageRefusal {
-    /// The status of the answer.
+    /// The status of the refusal.
     pub fn status(self) -> u16 {
         match self {
             PageRefusal::Host => 421,
@@ -49,7 +49,7 @@ impl fmt::Display for PageRefusal {
 }
 
 impl PageGuard {
-    /// For a server at this port of the machine's own address, with a new token.
+    /// A guard for a server at this port of the machine's own address, with a new token.
     ///
     /// # Errors
     /// The kernel has no random numbers.
@@ -60,7 +60,8 @@ impl PageGuard {
         Ok(PageGuard { hosts: [format!("127.0.0.1:{port}"), format!("localhost:{port}")], token })
     }
 
-    /// What a person opens. What follows the `#` stays in the browser: no server, log or other page is sent it.
+    /// The link that a person opens. The part behind the `#` stays in the browser: no server, log or
+    /// other page gets it.
     pub fn link(&self) -> String {
         format!("http://{}/#{}", self.hosts[0], self.token)
     }
@@ -73,7 +74,7 @@ impl PageGuard {
     /// Whether a request with this `Host` may read.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The reason to refuse it.
     pub fn read(&self, host: &str) -> Result<(), PageRefusal> {
         let is_own = self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host));
         if is_own { Ok(()) } else { Err(PageRefusal::Host) }
@@ -82,7 +83,7 @@ impl PageGuard {
     /// Whether a request with this `Host`, `Origin` and token may write.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The reason to refuse it.
     pub fn write(
         &self,
         host: &str,

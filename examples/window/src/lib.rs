@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`panel`] | the state: lamps, and the subscribers that learn of changes |
 //! | [`access`] | the two ways to it |
-//! | [`page`] | what is served |
+//! | [`page`] | the server's pages |
 //! | [`guard`] | which requests may read and write |
 //!
 //! It deliberately has no list of users: the person who starts the program has the link that opens it.

@@ -20,12 +20,12 @@ use std::f64::consts::TAU;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// What a lamp has of the window, in its units.
+/// The width of a lamp in the window, in its units.
 const CELL: f64 = 56.0;
 const RADIUS: f64 = 20.0;
-/// How bright a lamp is that is off, of 1.
+/// The brightness of a lamp that is off, of 1.
 const OFF: f64 = 76.0 / 255.0;
-/// Where lamps are, from above.
+/// The distance of the lamps from the top.
 const LAMPS_AT: f64 = 40.0;
 
 /// Lamps in a window and on a page.
@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Starts the server; says under which link it is opened.
+/// Starts the server; returns it with the link that opens it.
 fn serve<A: PanelAccess>(
     args: &WindowArgs,
     access: &A,
@@ -135,14 +135,14 @@ impl LampWindow {
         LampWindow { window, events }
     }
 
-    /// Shows it until it is closed.
+    /// Shows the window until it is closed.
     fn run(&self) {
         self.window.present();
         self.events.run();
     }
 }
 
-/// A click switches the lamp that it hits.
+/// A gesture that switches the lamp under a click.
 fn switching<A: PanelAccess>(access: &A) -> gtk::GestureClick {
     let click = gtk::GestureClick::new();
     let access = access.clone();
@@ -159,7 +159,7 @@ fn switching<A: PanelAccess>(access: &A) -> gtk::GestureClick {
     click
 }
 
-/// The lamps, and a bar that moves as long as the window is drawn.
+/// Draws the lamps, and a bar that moves as long as the window is drawn.
 fn draw(
     picture: &gtk::cairo::Context,
     lamps: [bool; LAMPS],

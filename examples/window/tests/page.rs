@@ -1,4 +1,4 @@
-//! What is served, without a window: the state by either way, on each engine.
+//! The server without a window: the state by either way, on each engine.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -36,7 +36,7 @@ impl Served {
         client.answer().unwrap()
     }
 
-    /// The fields of a request by its own page.
+    /// The fields of a request that the page itself sends.
     fn own(&self) -> String {
         format!(
             "Origin: http://{}\r\nX-Token: {}\r\nContent-Length: 0\r\n",
@@ -49,7 +49,7 @@ impl Served {
         String::from_utf8(self.ask("GET", "/lamps", "").body).unwrap()
     }
 
-    /// The stream of events.
+    /// Opens the stream of events.
     fn events(&self) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -59,7 +59,7 @@ impl Served {
     }
 }
 
-/// Reads until this has come.
+/// Reads until `wanted` has come.
 fn until(stream: &mut TcpStream, wanted: &str) {
     let mut all = Vec::new();
     let mut buffer = [0; 4096];

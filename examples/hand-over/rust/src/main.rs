@@ -17,7 +17,7 @@ fn report(link: &mut UnixStream, kind: u8, status: u16, body_bytes: u64) -> io::
     link.write_all(&report)
 }
 
-/// Answers the next request; an error at the end of the link.
+/// Answers the next request; fails at the end of the link.
 fn serve_next(link: &mut UnixStream) -> io::Result<()> {
     let mut header = [0; 20];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
