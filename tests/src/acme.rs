@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::{fs, io, thread};
 
-/// How it behaves, which a test may change at any time.
+/// The behaviour of the authority, which a test may change at any time.
 #[derive(Debug, Default)]
 pub struct Behaviour {
-    /// Where a request for `/.well-known/acme-challenge/` is sent to; nowhere if there is none.
+    /// The address to which requests for `/.well-known/acme-challenge/` go; without one none are sent.
     pub looks_at: Option<SocketAddr>,
     /// New orders are answered with this problem: status, type, `Retry-After`.
     pub refuses: Option<(u16, &'static str, Option<u64>)>,
@@ -26,22 +26,22 @@ pub struct Behaviour {
     pub stale_nonces: u32,
     /// The first account that is opened is not known afterwards.
     pub forgets_first: bool,
-    /// Certificates are made, and nothing is said of it.
+    /// Certificates are made, and answers about the state of their orders are held back.
     pub holds_certificates: bool,
-    /// The window in which each certificate is to be replaced, if it says any (RFC 9773).
+    /// The window in which each certificate should be replaced, if the authority gives one (RFC 9773).
     pub window: Option<(&'static str, &'static str)>,
 }
 
 /// The requests that the authority has seen.
 #[derive(Clone, Debug, Default)]
 pub struct AuthorityRecord {
-    /// Accounts that were opened.
+    /// The number of accounts that were opened.
     pub accounts: usize,
     /// The bodies of new orders that were taken.
     pub orders: Vec<Value>,
-    /// New orders that were refused.
+    /// The number of new orders that were refused.
     pub refused: usize,
-    /// Certificates that were fetched.
+    /// The number of certificates that were fetched.
     pub fetched: usize,
 }
 
@@ -102,7 +102,7 @@ impl Acme {
         acme
     }
 
-    /// Lines of a configuration: it makes the certificates, and `storage` is where they are kept.
+    /// Lines of a configuration in which this authority makes the certificates, and `storage` keeps them.
     pub fn lines(&self, folder: &Path, storage: &Path) -> String {
         let ca: PathBuf = folder.join("acme-ca.pem");
         format!(
@@ -112,13 +112,13 @@ impl Acme {
         )
     }
 
-    /// Changes how it behaves.
+    /// Changes the authority's behaviour.
     pub fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
         change(&mut self.state.0.lock().unwrap().behaviour);
         self.state.1.notify_all();
     }
 
-    /// What it has seen.
+    /// The requests so far.
     pub fn seen(&self) -> AuthorityRecord {
         self.state.0.lock().unwrap().seen.clone()
     }
@@ -130,7 +130,7 @@ struct Talk {
     state: Arc<(Mutex<State>, Condvar)>,
 }
 
-/// Status, more fields, body.
+/// The status, more fields, and the body of an answer.
 type AcmeReply = (u16, String, String);
 
 impl Talk {
@@ -281,7 +281,7 @@ impl Talk {
         }
     }
 
-    /// A new order.
+    /// Answers a new order.
     fn order(&self, payload: &Value) -> AcmeReply {
         let mut state = self.lock();
         if let Some((status, kind, after)) = state.behaviour.refuses {
@@ -306,7 +306,7 @@ impl Talk {
         (status, format!("Location: {}/order/{number}\r\n", self.base), said)
     }
 
-    /// What an order has become.
+    /// Answers with the state of an order.
     fn told(&self, number: usize, status: u16) -> AcmeReply {
         let (state, base) = (self.lock(), &self.base);
         let Some(order) = state.orders.get(&number) else { return unknown() };
@@ -335,7 +335,7 @@ fn unknown() -> AcmeReply {
     (404, String::new(), problem("malformed", "there is nothing").to_string())
 }
 
-/// What a signed request says.
+/// The payload of a signed request.
 fn payload(body: &[u8]) -> Value {
     let signed: Value = serde_json::from_slice(body).unwrap_or_default();
     let text = signed["payload"].as_str().unwrap_or("");
@@ -343,7 +343,7 @@ fn payload(body: &[u8]) -> Value {
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-/// The first line of a request, and its body.
+/// Reads the first line of a request, and its body.
 fn request(stream: &mut impl Read) -> io::Result<(String, Vec<u8>)> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

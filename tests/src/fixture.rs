@@ -1,5 +1,5 @@
-//! The directory the conformance cases are played against: one file of every kind that has ever
-//! made a server wrong, the same bytes and times in every run.
+//! The directory for the conformance cases: one file of every kind that has ever made a server wrong,
+//! with the same bytes and times in every run.
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::umask;
@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// The time all files were modified: Thu, 29 Feb 2024 12:00:00 GMT.
+/// The modification time of all files: Thu, 29 Feb 2024 12:00:00 GMT.
 const MODIFIED: Duration = Duration::from_secs(1_709_208_000);
 
 /// Text files, small enough to be sent from memory: path and content.
@@ -97,8 +97,8 @@ const TEXTS: &[(&str, &str)] = &[
     ("closed/index.html", "nobody may enter here"),
 ];
 
-/// Builds the fixture below `folder`: the root is `folder/root`, and beside it lies what must
-/// never be served.
+/// Builds the fixture below `folder`: the root is `folder/root`, and the files beside it must never be
+/// served.
 ///
 /// # Panics
 /// If the file system refuses.
@@ -132,7 +132,7 @@ pub fn open_up(folder: &Path) {
     let _ = fs::set_permissions(folder.join("root/closed"), Permissions::from_mode(0o700));
 }
 
-/// Bytes of which every position below 16 MiB tells where it is.
+/// Bytes by which every position below 16 MiB can be recognised.
 fn pattern(len: usize) -> Vec<u8> {
     let word = |n: usize| [(n >> 14) as u8, (n >> 7 & 0x7f) as u8, (n & 0x7f) as u8, b'\n'];
     (0..len.div_ceil(4)).flat_map(word).take(len).collect()

@@ -29,11 +29,11 @@ impl Drop for Nginx {
 }
 
 impl Nginx {
-    /// Starts it with these blocks, and waits until it listens there. `None`, said loudly of this test, where there
-    /// is no nginx.
+    /// Starts nginx with these blocks, and waits until it listens at `addr`. `None`, with a loud line
+    /// about this test, if there is no nginx.
     ///
     /// # Panics
-    /// If it refuses the blocks, or does not listen.
+    /// If nginx refuses the blocks, or does not listen.
     pub fn start(blocks: &str, addr: SocketAddr, test: &str) -> Option<Nginx> {
         let there = Command::new("nginx").arg("-v").output();
         has(there.map_err(|error| format!("nginx: {error}, see scripts/install")), test)?;

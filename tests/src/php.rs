@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// A php-fpm. Dropping it ends it.
+/// A running php-fpm. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Fpm {
     child: Child,
@@ -23,7 +23,7 @@ impl Drop for Fpm {
     }
 }
 
-/// Where php-fpm is, whatever its version.
+/// The path of php-fpm, whatever its version.
 fn program() -> Option<PathBuf> {
     let files = fs::read_dir("/usr/sbin").ok()?.flatten().map(|file| file.path());
     let is_it = |path: &PathBuf| {
@@ -33,8 +33,8 @@ fn program() -> Option<PathBuf> {
 }
 
 impl Fpm {
-    /// Runs what is below `root` of this folder, with so many workers. `None`, said loudly of this test, where
-    /// there is no php-fpm.
+    /// Runs the scripts below `root` of this folder, with this number of workers. `None`, with a loud
+    /// line about this test, if there is no php-fpm.
     ///
     /// # Panics
     /// If it does not come up.
@@ -42,7 +42,7 @@ impl Fpm {
         Fpm::with(folder, workers, &[], test)
     }
 
-    /// The same with these settings of PHP.
+    /// Starts php-fpm with these settings of PHP.
     ///
     /// # Panics
     /// If it does not come up.

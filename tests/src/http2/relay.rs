@@ -1,4 +1,5 @@
-//! HTTP/1 at one end, HTTP/2 at the other: a test that speaks HTTP/1 speaks HTTP/2 to the server.
+//! A relay with HTTP/1 at one end and HTTP/2 at the other: a test that speaks HTTP/1 speaks HTTP/2 to the
+//! server.
 
 use super::Client;
 use crate::faults::crowd::connect_from;
@@ -18,16 +19,18 @@ const HELD_BYTES: usize = 1 << 20;
 /// The time for which a client that was answered, and goes on sending, is still read.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Passes on requests that come to an address of its own as HTTP/1 to a server as HTTP/2, one after
-/// another, and their answers back as the client takes them. What is about a connection of HTTP/1 ends here;
-/// its end is that of the connection of HTTP/2: a stream that is reset resets it, GOAWAY closes it.
+/// A relay that passes requests of HTTP/1, which come to an address of its own, on to a server as HTTP/2,
+/// one after another, and passes the answers back as the client takes them. Fields about a connection of
+/// HTTP/1 end here. The client's connection ends like that of HTTP/2: a stream that is reset resets it,
+/// GOAWAY closes it.
 pub struct Http2Relay {
-    /// Where to connect to.
+    /// The address of the relay.
     pub addr: SocketAddr,
 }
 
 impl Http2Relay {
-    /// To the server at `to`, with clients that keep their addresses; until that no longer listens.
+    /// Starts a relay to the server at `to`, whose clients keep their addresses, until `to` no longer
+    /// listens.
     ///
     /// # Panics
     /// If there is no address to be had.
@@ -50,14 +53,14 @@ impl Http2Relay {
     }
 }
 
-/// How a connection ends once the client has taken what there is.
+/// The way in which a connection ends once the client has taken what there is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConnectionEnd {
     Closed,
     Reset,
 }
 
-/// One connection.
+/// One connection of a client.
 struct Passing {
     client: TcpStream,
     /// The socket of `server`.
@@ -68,13 +71,13 @@ struct Passing {
     input: Vec<u8>,
     unwanted: usize,
     input_ended: bool,
-    /// What the client has not taken.
+    /// Bytes that the client has not taken.
     output: Vec<u8>,
     asked: Option<PendingRequest>,
     over: Option<ConnectionEnd>,
 }
 
-/// A request that is not answered in full.
+/// A request that is not completely answered.
 struct PendingRequest {
     stream: u32,
     is_head: bool,
@@ -131,7 +134,7 @@ impl Passing {
         }
     }
 
-    /// Why the client's connection is reset.
+    /// The reason why the client's connection is reset.
     fn reason(&self, over: &io::Result<ConnectionEnd>) -> String {
         let Client { has_ended, goodbyes, answers, .. } = &self.server;
         let asked = self.asked.as_ref().map(|asked| asked.stream);
@@ -142,7 +145,7 @@ impl Passing {
         )
     }
 
-    /// Until the connection is over. An error if the client is gone.
+    /// Passes bytes until the connection is over. An error if the client is gone.
     fn pass(&mut self) -> io::Result<ConnectionEnd> {
         loop {
             self.ask();
@@ -161,7 +164,7 @@ impl Passing {
         }
     }
 
-    /// Waits for something to happen, and takes what has come.
+    /// Waits until something happens, and reads what has come.
     fn wait(&mut self) -> io::Result<()> {
         let reads = !self.input_ended && self.over.is_none() && self.input.len() < HELD_BYTES;
         let mut flags = PollFlags::empty();
@@ -222,7 +225,7 @@ impl Passing {
         self.input.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
     }
 
-    /// Passes on what there is of the next request.
+    /// Passes on the part of the next request that is there.
     fn ask(&mut self) {
         if self.over.is_some() {
             return;
@@ -266,7 +269,7 @@ impl Passing {
         }
     }
 
-    /// Passes on what there is of the answer.
+    /// Passes on the part of the answer that is there.
     fn answer(&mut self) {
         if self.over.is_some() {
             return;
@@ -329,7 +332,7 @@ fn linger(mut client: TcpStream) {
     while Instant::now() < deadline && client.read(&mut buffer).is_ok_and(|count| count > 0) {}
 }
 
-/// A name as servers of HTTP/1 write it.
+/// The name of a field as servers of HTTP/1 write it.
 fn capitalized(name: &str) -> String {
     let mut is_first = true;
     let capitalize = |letter: char| {
@@ -341,17 +344,17 @@ fn capitalized(name: &str) -> String {
 
 /// The head of a request that came as text.
 struct RelayedRequest {
-    /// Pseudo-fields first.
+    /// The fields, pseudo-fields first.
     fields: Vec<(String, Vec<u8>)>,
     is_head: bool,
     is_old: bool,
-    /// The length of its body.
+    /// The length of the body.
     body: usize,
     closes: bool,
 }
 
 impl RelayedRequest {
-    /// `None` if there are no such requests of HTTP/2.
+    /// Parses a head; `None` if HTTP/2 has no such requests.
     fn parse(head: &[u8]) -> Option<RelayedRequest> {
         let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end);
         let mut words = lines.next()?.split(|byte| *byte == b' ').map(<[u8]>::to_vec);
