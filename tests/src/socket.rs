@@ -1,5 +1,6 @@
-//! A client's socket, in clear or with TLS over it, and where it leads to. What a test does to a socket, such
-//! as reading slowly, closing one direction or having small windows, it does to the real one either way.
+//! A client's socket, in clear or with TLS over it, and its target. Whatever a test does to a socket,
+//! such as reading slowly, closing one direction or having small windows, happens to the real one either
+//! way.
 
 use crate::faults::crowd::connect_from;
 use crate::wire;
@@ -11,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where to connect to, and how to speak there.
+/// The address to connect to, and the protocol there.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The address.
@@ -26,12 +27,12 @@ impl From<SocketAddr> for Target {
 }
 
 impl Target {
-    /// A server that speaks TLS, and is asked for by this name.
+    /// A server that speaks TLS, and has this host name.
     pub fn sealed(addr: SocketAddr, client: Arc<ClientConfig>, host: &'static str) -> Target {
         Target { addr, tls: Some((client, host)) }
     }
 
-    /// Connects.
+    /// Connects to the target.
     ///
     /// # Panics
     /// If no server accepts there.
@@ -39,7 +40,7 @@ impl Target {
         self.over(wire::connect(self.addr))
     }
 
-    /// Connects from this address.
+    /// Connects to the target from this address.
     ///
     /// # Errors
     /// What the kernel says.
@@ -59,7 +60,7 @@ impl Target {
     }
 }
 
-/// One connection. Nothing is said before it is first read or written.
+/// One connection. No byte is sent before it is first read or written.
 #[derive(Debug)]
 pub struct Socket {
     tcp: TcpStream,
@@ -80,7 +81,7 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// As [`TcpStream::set_nonblocking`].
+    /// Sets the mode like [`TcpStream::set_nonblocking`].
     ///
     /// # Errors
     /// What the kernel says.
@@ -89,7 +90,7 @@ impl Socket {
         self.tcp.set_nonblocking(is_so)
     }
 
-    /// As [`TcpStream::set_read_timeout`].
+    /// Sets the timeout like [`TcpStream::set_read_timeout`].
     ///
     /// # Errors
     /// What the kernel says.
@@ -97,7 +98,7 @@ impl Socket {
         self.tcp.set_read_timeout(patience)
     }
 
-    /// As [`TcpStream::set_write_timeout`].
+    /// Sets the timeout like [`TcpStream::set_write_timeout`].
     ///
     /// # Errors
     /// What the kernel says.

@@ -1,7 +1,7 @@
-//! The agent on the real server: a flood of work, what is served of it, and that it ends.
+//! The agent on the real server: a flood of work, the share of it that is served, and its end.
 //!
-//! Nothing here depends on how fast the machine is: clients ask again as soon as they are answered,
-//! so whatever it can do, they want more.
+//! No test depends on how fast the machine is: clients ask again as soon as they are answered, so they
+//! always want more than it can do.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::Client;
@@ -16,9 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
-/// A busy machine has little CPU time to give.
+/// A long patience: a busy machine has little CPU time to give.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Several for each core: 10 ms of work for each of them is more than [`POLICY`] lets wait.
+/// The number of clients, several for each core: 10 ms of work for each of them is more than [`POLICY`]
+/// lets wait.
 fn clients() -> usize {
     available_parallelism().map_or(1, NonZero::get).max(4) * 10
 }
@@ -69,7 +70,7 @@ struct Told {
     refused: AtomicU64,
 }
 
-/// Clients that ask for 10 ms of work again and again while `meanwhile` runs.
+/// Has clients ask for 10 ms of work again and again while `meanwhile` runs.
 fn flood<R>(served: &WatchedServer, meanwhile: impl FnOnce(&Told) -> R) -> (R, Told) {
     let (told, is_over) = (Told::default(), AtomicBool::new(false));
     let result = thread::scope(|scope| {
@@ -104,7 +105,7 @@ fn flood<R>(served: &WatchedServer, meanwhile: impl FnOnce(&Told) -> R) -> (R, T
     (result, told)
 }
 
-/// What `forebay policy` says.
+/// The output of a command of `forebay policy`.
 fn policy(command: &str, served: &WatchedServer) -> String {
     let output =
         Command::new(binary()).args(["policy", command, "-c"]).arg(served.file()).output().unwrap();
@@ -201,7 +202,7 @@ struct Decided {
     level: String,
     load: u64,
     class: String,
-    /// `None` where there is no limit.
+    /// The limit; `None` where there is none.
     most: Option<u64>,
     offered: u64,
     refused: u64,
@@ -210,7 +211,7 @@ struct Decided {
     unfinished: u64,
 }
 
-/// What `forebay policy history` says of times in which there was work.
+/// The lines of `forebay policy history` about times in which there was work.
 fn history(served: &WatchedServer) -> Vec<Decided> {
     let text = policy("history", served);
     let cells = |line: &str| {
@@ -345,7 +346,7 @@ fn a_reload_keeps_what_was_learned_and_the_agent_can_be_taken_off() {
     });
 }
 
-/// From the second level on, and no longer, the crowd stands behind the others: its rule gives it their
+/// From the second level on, and no longer, the crowd comes after the others: its rule gives it their
 /// class.
 #[test]
 fn at_the_second_level_a_crowd_changes_its_class() {

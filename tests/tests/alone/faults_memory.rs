@@ -1,6 +1,6 @@
-//! Memory is bounded: an idle keep-alive connection costs at most 1 KB of the server's memory, with
-//! 10,000 of them, or a thread where each connection has one; and answers on their way take no more
-//! than they may.
+//! Memory is bounded: each of 10,000 idle keep-alive connections costs at most 1 KB of the server's
+//! memory, or a thread where each connection has one; and answers on their way take no more than their
+//! limit.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::ALONE;
@@ -17,13 +17,13 @@ forebay_tests::on_each_engine! {
     answers_that_nobody_takes_leave_memory_to_others,
 }
 
-/// Connections that made one request and then wait.
+/// The number of connections that made one request and then wait.
 const IDLE: usize = 10_000;
-/// The same where each of them keeps a thread.
+/// The number of connections where each of them keeps a thread.
 const IDLE_THREADS: usize = 1_000;
 
-/// Bytes that a thread with its connection may cost: what it has touched of its stack, and a worker
-/// with its buffers and the paths it has found.
+/// The bytes that a thread with its connection may cost: the touched part of its stack, and a worker with
+/// its buffers and the paths it has found.
 const THREAD_BYTES: usize = 128 * 1024;
 
 /// The server's resident memory grows by at most 1 KiB for each of ten thousand kept connections,
@@ -77,13 +77,13 @@ fn an_idle_connection_costs_little(engine: &str) {
     ask_all(&mut crowd);
 }
 
-/// Bytes of each file, the most that is read into memory with that cache; and how many of them each
-/// client asks for in one go: more than the kernel takes for it.
+/// The bytes of each file, the most that is read into memory with that cache; and the number of files
+/// that each client asks for in one go: more than the kernel takes for it.
 const FILE_BYTES: usize = 512 << 10;
 const FILES_EACH: usize = 16;
-/// Clients that take nothing.
+/// The number of clients that take nothing.
 const TAKERS: usize = 60;
-/// `cache.bytes` and `cache.in_flight`.
+/// The values of `cache.bytes` and `cache.in_flight`.
 const CACHE_BYTES: u64 = 8 << 20;
 const IN_FLIGHT_BYTES: u64 = 2 << 20;
 
