@@ -1,4 +1,4 @@
-//! Certificates by ACME: by pebble, which keeps the protocol as strictly as authorities do, and by an
+//! Certificates by ACME: from pebble, which keeps the protocol as strictly as authorities do, and from an
 //! authority of the tests for what pebble does not do on demand.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
@@ -30,7 +30,7 @@ pub(super) fn site() -> Folder {
     folder
 }
 
-/// A server with a site for these hosts, and where TLS is spoken.
+/// Starts a server with a site for these hosts. Returns the address that speaks TLS, too.
 fn start(folder: &Folder, engine: &str, hosts: &[&str], acme: &str) -> (WatchedServer, SocketAddr) {
     let addr = free_addr();
     let lines = format!(
@@ -51,13 +51,13 @@ pub(super) fn shown(addr: SocketAddr, host: &str) -> Vec<u8> {
     stream.conn.peer_certificates().unwrap()[0].to_vec()
 }
 
-/// Whether a client that trusts the authority takes what it is shown.
+/// Whether a client that trusts the authority accepts the server's certificate.
 fn is_trusted(authority: &Authority, addr: SocketAddr, host: &str) -> bool {
     let mut stream = authority.connect(addr, host);
     write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").and_then(|()| stream.flush()).is_ok()
 }
 
-/// The files with this ending, beneath `storage`.
+/// The files with this suffix beneath `storage`.
 pub(super) fn files(storage: &Path, end: &str) -> Vec<PathBuf> {
     let directories =
         fs::read_dir(storage).into_iter().flatten().map(|entry| entry.unwrap().path());
@@ -232,12 +232,13 @@ fn pebble_is_content_with_both_ways(engine: &str) {
     }
 }
 
-/// In DER.
+/// The first certificate in a file, in DER.
 pub(super) fn first_certificate(file: &Path) -> Vec<u8> {
     forebay_tests::tls::first_certificate(&fs::read(file).unwrap())
 }
 
-/// On the request path: whatever the site says about its paths, for its hosts, and only for what can be a token.
+/// The challenge is answered on the request path: whatever the site's rules for paths, for its own hosts,
+/// and only for a valid token.
 fn an_authority_is_answered(engine: &str) {
     let folder = site();
     let acme = Acme::start(folder.path());
@@ -348,7 +349,7 @@ fn nonces_that_are_forgotten_cost_no_certificate() {
     assert_eq!((seen.orders.len(), seen.accounts), (1, 1), "{seen:?}");
 }
 
-/// Another account is opened at once (RFC 8555 §7.3.1).
+/// The server opens another account at once (RFC 8555 §7.3.1).
 #[test]
 fn an_account_that_is_forgotten_is_replaced_at_once() {
     let folder = site();
@@ -362,7 +363,7 @@ fn an_account_that_is_forgotten_is_replaced_at_once() {
     assert!(!served.stderr().contains("did once"), "{}", served.stderr());
 }
 
-/// As the authority suggests (RFC 9773): at once, if the window is past.
+/// The server renews as the authority suggests (RFC 9773): at once, if the window is past.
 #[test]
 fn a_certificate_is_replaced_when_the_authority_says() {
     let folder = site();
@@ -385,7 +386,7 @@ fn a_certificate_is_replaced_when_the_authority_says() {
     acme.behave(|how| how.window = None);
 }
 
-/// The order that was under way is gone on with, with the key it was begun with.
+/// The order that was under way goes on, with the key with which it began.
 #[test]
 fn a_crash_loses_no_order() {
     let folder = site();
@@ -407,7 +408,7 @@ fn a_crash_loses_no_order() {
     assert!(files(&storage, ".order").is_empty());
 }
 
-/// One of them orders, and the other takes over what it gets.
+/// Two servers share a storage: one of them orders, and the other uses the certificate.
 #[test]
 fn two_servers_share_a_storage() {
     let folder = site();
@@ -462,7 +463,7 @@ fn another_host_takes_nothing_away() {
     );
 }
 
-/// The operator makes a record once, which the server names when the authority has looked in vain.
+/// The operator makes a record once. The server shows the record after the authority has looked in vain.
 #[test]
 fn a_record_that_stays_is_named_until_it_is_there() {
     let folder = site();

@@ -1,5 +1,5 @@
-//! Certificates by records of the name service (dns-01): a command makes them, the launcher runs it, and pebble looks
-//! at its own name server, `pebble-challtestsrv`.
+//! Certificates by DNS records (dns-01): a command makes them, the launcher runs it, and pebble looks at
+//! its own name server, `pebble-challtestsrv`.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -18,7 +18,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What is run: it notes what it is asked, asks the name server, and fails as the file `mode` says.
+/// The command: it notes its arguments, asks the name server, and fails as the file `mode` says.
 const HOOK: &str = r#"#!/bin/sh
 dir=$1
 env > "$dir/env"
@@ -58,12 +58,12 @@ impl Drop for Bed {
 }
 
 impl Bed {
-    /// `None` if the machine lacks what it needs.
+    /// Starts the authority and its name server; `None` if the machine lacks what they need.
     fn new() -> Option<Bed> {
         Bed::with(Path::new("pebble"), None)
     }
 
-    /// The same with this pebble, whose certificates are good for so many seconds.
+    /// Does the same with this pebble, whose certificates are valid for this number of seconds.
     fn with(authority: &Path, lifetime_s: Option<u32>) -> Option<Bed> {
         let test = "records of the name service";
         let program = "pebble-challtestsrv";
@@ -101,7 +101,7 @@ impl Bed {
         fs::write(self.at("mode"), mode).unwrap();
     }
 
-    /// In one step: it may be about to be run.
+    /// Replaces the command in one step, because it may be about to be run.
     fn write_hook(&self, text: &str) {
         fs::write(self.at("text"), text).unwrap();
         copy_program(&self.at("text"), &self.at("new"));
@@ -130,18 +130,18 @@ impl Bed {
         WatchedServer::with(options.config(&self.lines(&self.hook(&more))))
     }
 
-    /// What the command was asked, in order: the first word of each line.
+    /// The calls of the command, in order: the first word of each line.
     fn asked(&self) -> Vec<String> {
         let log = fs::read_to_string(self.at("log")).unwrap_or_default();
         log.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
     }
 
-    /// Whether files say that records are there.
+    /// Whether notes of records exist.
     fn notes(&self) -> bool {
         !files(&self.folder.join("storage"), ".records").is_empty()
     }
 
-    /// What the command has left running.
+    /// The process that the command has left running.
     fn left(&self) -> u32 {
         let number = || fs::read_to_string(self.at("left")).ok()?.trim().parse().ok();
         assert!(soon(PATIENCE, || number().is_some()), "{:?}", self.asked());
@@ -168,8 +168,9 @@ fn launchers(server: u32) -> Vec<u32> {
     numbers.filter(is_one).collect()
 }
 
-/// A star and the name above it have records of one name, which stand at the same time. What the star is for is not
-/// ordered besides. The command has a clean environment, and nothing is left.
+/// A wildcard and the name above it have records of one name, which exist at the same time. Hosts that
+/// the wildcard covers are not ordered separately. The command has a clean environment, and no record is
+/// left.
 #[test]
 fn a_star_and_the_name_above_it_are_in_one_certificate() {
     let Some(bed) = Bed::new() else { return };
@@ -218,8 +219,8 @@ fn a_star_and_the_name_above_it_are_in_one_certificate() {
     assert_eq!(bed.asked().len(), 4);
 }
 
-/// As long as the server runs, without anybody's doing: each time with records of its own, of which none is left, also
-/// when the command has failed in between.
+/// Certificates are renewed without an operator, as long as the server runs: each time with records of
+/// its own, none of which is left, even when the command has failed in between.
 #[test]
 fn certificates_are_replaced_by_new_records() {
     let Some(bed) = Bed::with(Path::new("pebble"), Some(20)) else { return };
@@ -311,7 +312,8 @@ fn a_command_that_fails_is_told_and_leaves_nothing() {
     assert!(!bed.notes());
 }
 
-/// A server that is killed takes the launcher with it, and what that runs. What has been made is removed by the next.
+/// A server that is killed takes the launcher with it, and what that runs. The next server removes the
+/// records.
 #[test]
 fn a_crash_leaves_neither_processes_nor_records() {
     let Some(bed) = Bed::new() else { return };
@@ -351,7 +353,8 @@ fn records_that_cannot_be_removed_are_told_and_tried_again() {
     assert!(soon(PATIENCE, || !bed.notes()), "{}", served.stderr());
 }
 
-/// While the command runs, reloads are answered, and have it changed; one that names what cannot be run changes nothing.
+/// While the command runs, reloads are answered, and may change it; one that names a command that cannot
+/// be run changes nothing.
 #[test]
 fn a_reload_changes_the_command_from_outside_of_the_sandbox() {
     let Some(bed) = Bed::new() else { return };
@@ -393,7 +396,7 @@ fn a_reload_changes_the_command_from_outside_of_the_sandbox() {
     assert_eq!(code, Some(0), "{said}");
 }
 
-/// A server that has begun without commands has nothing that would run them, says so, and an upgrade helps.
+/// A server that has begun without commands has no launcher, says so, and gets one by an upgrade.
 #[test]
 fn an_upgrade_starts_what_a_reload_cannot() {
     let Some(bed) = Bed::new() else { return };
@@ -528,7 +531,7 @@ fn no_command_is_run_as_root() {
     refused(&options, "acme.dns_user: only root can become daemon");
 }
 
-/// The operator makes it once, and nothing is run.
+/// The operator makes the persistent record once, and no command is run.
 #[test]
 fn a_record_that_stays_is_enough() {
     // Debian 12 has pebble 2.4; 2.10 is the first with this challenge

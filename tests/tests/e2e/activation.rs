@@ -116,7 +116,7 @@ fn sockets_that_were_passed_on_are_served() {
     }
 }
 
-/// `ListenStream=80` is one socket for both families, however the file says that both are meant.
+/// `ListenStream=80` is one socket for both families, whatever addresses the file names for them.
 #[test]
 fn one_socket_for_both_families_is_named_in_each_way() {
     let folder = site();
@@ -204,7 +204,7 @@ fn a_reload_that_forgets_a_passed_socket_changes_nothing() {
     }
 }
 
-/// A service manager's ear.
+/// The socket at which a service manager gets notifications.
 struct Ear(UnixDatagram);
 
 impl Ear {
@@ -214,7 +214,7 @@ impl Ear {
         Ear(socket)
     }
 
-    /// The next thing that is said and is no sign of life.
+    /// The next notification that is not a sign of life.
     fn hear(&self) -> String {
         loop {
             let mut text = [0; 4096];

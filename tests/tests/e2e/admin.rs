@@ -68,7 +68,7 @@ fn it_is_read_from_the_addresses_that_are_allowed() {
     assert_eq!(asked_by(1, admin, "localhost"), "HTTP/1.1 403 Forbidden");
 }
 
-/// Without `admin.allow` an address of the network is read by this machine only.
+/// Without `admin.allow`, only this machine may read from an address of the network.
 #[test]
 fn nobody_else_is_allowed_unless_it_is_said() {
     let (options, _folder) = options();
@@ -87,7 +87,7 @@ fn nobody_else_is_allowed_unless_it_is_said() {
     );
 }
 
-/// Over a Unix socket, too, it says how a drain goes; then its file is gone.
+/// The listener shows the progress of a drain over a Unix socket, too; then its file is gone.
 #[test]
 fn its_unix_socket_stays_while_the_server_drains() {
     let (options, folder) = options();
@@ -154,7 +154,7 @@ fn it_is_read_over_a_unix_socket() {
     assert!(fs::symlink_metadata(&second).is_err(), "the file of the socket is left");
 }
 
-/// Whatever held when it was made.
+/// A reload changes the listener, whatever held when it was made.
 #[test]
 fn an_open_connection_goes_by_the_rules_in_force() {
     let (options, _folder) = options();
@@ -171,14 +171,14 @@ fn an_open_connection_goes_by_the_rules_in_force() {
     assert_eq!((answer.status, answer.is_last()), (403, true), "{}", answer.head);
 }
 
-/// How many threads of the server have this name.
+/// The number of the server's threads with this name.
 fn threads_named(server: &Server, name: &str) -> usize {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
     names.filter(|found| found.trim_end() == name).count()
 }
 
-/// Without TLS there is nothing that the admin listener would have others do.
+/// Without TLS, the admin listener does not redirect to TLS.
 #[test]
 fn it_has_no_helpers_without_tls() {
     let (options, _folder) = options();
@@ -191,8 +191,9 @@ fn it_has_no_helpers_without_tls() {
     assert_eq!(threads_named(&served, "helpers"), 1);
 }
 
-/// Over TLS, by whatever kind of certificate: with a token everything, without one only what probes ask
-/// for. Tokens and certificates that change are taken over, and those that are wrong are not.
+/// The listener speaks TLS, with any kind of certificate: with a token everything is answered, without
+/// one only the paths for probes. Changed tokens and certificates are taken over, and faulty ones are
+/// not.
 #[test]
 fn it_is_read_over_tls_with_a_token() {
     let (options, folder) = options();
@@ -257,7 +258,7 @@ fn it_is_read_over_tls_with_a_token() {
     assert!(answer.starts_with(b"HTTP/1.1 400 "), "{}", answer.escape_ascii());
 }
 
-/// Each address for itself: over the Unix socket and loopback a token may go in clear.
+/// Each address counts by itself: over the Unix socket and loopback a token may go in clear.
 #[test]
 fn it_listens_at_several_addresses() {
     let (options, folder) = options();

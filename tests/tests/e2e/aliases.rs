@@ -9,10 +9,10 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
 
-/// What `Authorization` says for `alice:secret` and `alice:wrong`.
+/// The field for `alice:secret`, and the one for `alice:wrong`.
 const SECRET: &str = "Authorization: Basic YWxpY2U6c2VjcmV0\r\n";
 const WRONG: &str = "Authorization: Basic YWxpY2U6d3Jvbmc=\r\n";
-/// "secret", as cheap as bcrypt gets: many tests verify it.
+/// The hash of "secret", with the least cost of bcrypt: many tests verify it.
 const CHEAP: &str = "$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3u";
 
 forebay_tests::on_each_engine! {

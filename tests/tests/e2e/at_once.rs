@@ -32,7 +32,7 @@ on_each_engine!(
     moments_and_places_are_waited_for_one_after_the_other,
 );
 
-/// One request at once of all there are; `more` is what else is said of that.
+/// The lines of a limit on all requests at once; `more` are further settings.
 fn limit(most: u32, more: &str) -> String {
     format!(
         "[[rule]]\nname = \"few\"\nin_flight = {{ most = {most}, over = \"queue\", deadline = \"1m\"{more} }}\n"
@@ -230,7 +230,7 @@ fn bodies_and_files_wait_too(engine: &str) {
     wait(&served, 0);
 }
 
-/// Requests of one connection of HTTP/2: one that waits keeps none of the others from going on.
+/// Of the requests on one connection of HTTP/2, one that waits does not stop the others.
 fn streams_wait_each_for_itself(engine: &str) {
     let gate = Gate::start();
     let (served, _folder) = serve(engine, &gate, CLASSES, &limit(1, ""));
@@ -257,7 +257,7 @@ fn streams_wait_each_for_itself(engine: &str) {
     assert_eq!(answers[3].body, b"abc", "{engine}");
 }
 
-/// A request that is over a rate waits for its moment, and then for its place.
+/// A request over a rate waits for its time, and then for its place.
 fn moments_and_places_are_waited_for_one_after_the_other(engine: &str) {
     let gate = Gate::start();
     let paced = "[[rule]]\nname = \"paced\"\n\

@@ -48,7 +48,7 @@ fn start(engine: &str, config: &str) -> (Folder, Server) {
     (folder, Server::start(&options))
 }
 
-/// What a request on a connection of its own is answered with; 0 if its connection is reset. `fields` are lines.
+/// The status of a request on a connection of its own; 0 if the connection is reset. `fields` are lines.
 fn ask(server: &Server, from: &str, fields: &str) -> u16 {
     say(server, from, &format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}Connection: close\r\n\r\n"))
 }
@@ -92,7 +92,7 @@ fn a_proxy_that_names_no_client_shuts_nobody_out(engine: &str) {
     assert_eq!(stranger, [200, 429, 0], "who is not trusted names nobody");
 }
 
-/// The limit holds; its connections are not refused for it.
+/// The shared limit holds, and the proxy's connections are not refused for it.
 fn a_limit_that_all_share_bans_no_proxy(engine: &str) {
     let (_folder, server) = start(engine, &trusts(ALL));
     let of_proxy = [0; 3].map(|_| ask(&server, PROXY, ""));

@@ -30,7 +30,7 @@ fn options(folder: &Folder, engine: &str, lines: &str) -> Options {
     options.engine(engine).config(lines)
 }
 
-/// What a Unix socket answers.
+/// The answer of a Unix socket.
 fn exchange_unix(path: &Path, request: &str) -> String {
     exchange_on(UnixStream::connect(path).unwrap(), request)
 }
@@ -83,7 +83,8 @@ fn a_unix_socket_is_served_and_removed() {
     }
 }
 
-/// unix(7): such a name has no file. With TLS and HTTP/2 nothing differs, because what is spoken knows no address.
+/// An abstract socket has no file (unix(7)). TLS and HTTP/2 work as elsewhere, because they do not depend
+/// on the address.
 #[test]
 fn an_abstract_socket_is_served_without_a_file() {
     for engine in ENGINES {

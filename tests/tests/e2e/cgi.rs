@@ -47,7 +47,7 @@ const BOMBERS: [&str; 7] = ["bin", "sys", "man", "lp", "mail", "news", "uucp"];
 /// A folder with programs beneath `cgi`.
 pub(crate) struct Bed {
     pub(crate) folder: Folder,
-    /// What a program sleeps for, by which its process is found.
+    /// The time for which programs sleep, by which their processes are found.
     marker: String,
 }
 
@@ -69,7 +69,7 @@ impl Bed {
         bed
     }
 
-    /// A program of the shell. `MARK` is what to sleep for, `NOTES` where to note things.
+    /// Adds a program of the shell. `MARK` is the time to sleep, `NOTES` the folder for notes.
     pub(crate) fn program(&self, name: &str, text: &str) {
         let notes = self.folder.join("notes");
         let text =
@@ -82,7 +82,7 @@ impl Bed {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Lines of a configuration that have them run.
+    /// Lines of a configuration that runs the programs.
     pub(crate) fn lines(&self, more: &str) -> String {
         let user = if geteuid().is_root() { format!("user = \"{USER}\"\n") } else { String::new() };
         let directory = self.folder.join("cgi");
@@ -104,7 +104,7 @@ impl Bed {
             .filter(|text| !text.is_empty())
     }
 
-    /// How many processes sleep for it.
+    /// The number of processes that sleep for the marker.
     fn sleepers(&self) -> usize {
         let is_one = |path: &Path| {
             let words = fs::read(path.join("cmdline")).unwrap_or_default();
@@ -115,7 +115,7 @@ impl Bed {
     }
 }
 
-/// What comes back, until the server closes; nothing of it may, if it is reset.
+/// The answer, until the server closes; it may be empty, if the connection is reset.
 fn ask(server: &WatchedServer, text: &str) -> (u16, String, Vec<u8>) {
     let answer = server.exchange(text.as_bytes());
     let Some(end) = answer.windows(4).position(|end| end == b"\r\n\r\n") else {
@@ -397,7 +397,8 @@ fn what_takes_too_much_is_killed(engine: &str) {
     assert_eq!(get(&server, "/a.txt"), (200, "a file".to_owned()), "{engine}");
 }
 
-/// Whatever session it has fled to, and whether it holds the output of the program or not.
+/// No process of the program is left, whatever session it has moved to, and whether it holds the
+/// program's output or not.
 fn nothing_is_left_of_a_request(engine: &str) {
     let bed = Bed::new();
     let head = "echo A: b; echo; echo begun; ";
@@ -486,8 +487,8 @@ fn kill(process: u32) {
     rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
 }
 
-/// A route more, another limit, another user: the launcher reads the file by itself. One that has begun without
-/// programs has none, says so, and an upgrade helps.
+/// Another route, another limit, another user: the launcher reads the file itself. A server that has
+/// begun without programs has no launcher, says so, and gets one by an upgrade.
 #[test]
 fn a_reload_reaches_the_launcher_and_an_upgrade_starts_one() {
     let bed = Bed::new();
@@ -548,7 +549,7 @@ fn a_launcher_that_is_killed_is_told() {
     assert_eq!(get(&server, "/cgi-bin/told"), (200, "told\n".to_owned()));
 }
 
-/// Programs and all that they have started end with the server, however that ends.
+/// Programs and everything they have started end with the server, however the server ends.
 #[test]
 fn programs_end_with_the_server() {
     let bed = Bed::new();
@@ -564,7 +565,7 @@ fn programs_end_with_the_server() {
     assert!(soon(PATIENCE, || !is_there()));
 }
 
-/// What has the output of a program from elsewhere says nothing in its answer.
+/// A process that has got a program's output from elsewhere cannot write into its answer.
 #[test]
 fn an_answer_ends_though_an_outsider_holds_the_output() {
     let bed = Bed::new();

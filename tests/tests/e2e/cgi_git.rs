@@ -46,7 +46,7 @@ fn give_to(path: &Path, user: u32) {
     }
 }
 
-/// A folder with a repository that is served, `repos/one.git`, and one that is worked in, `work`.
+/// Makes a folder with a repository that is served, `repos/one.git`, and a work tree, `work`.
 fn repositories() -> Folder {
     let folder = Folder::new();
     let [bare, work] = ["repos/one.git", "work"].map(|name| folder.join(name));

@@ -65,7 +65,7 @@ fn serve(folder: &Folder, engine: &str) -> WatchedServer {
     serve_with(folder, engine, "")
 }
 
-/// With this line before all sections.
+/// Starts a server with this line before all sections.
 fn serve_with(folder: &Folder, engine: &str, line: &str) -> WatchedServer {
     folder.write("site/index.html", "index");
     for name in ["few", "each", "turn", "wait", "closed"] {
@@ -76,7 +76,7 @@ fn serve_with(folder: &Folder, engine: &str, line: &str) -> WatchedServer {
     )
 }
 
-/// What the ledger says of a class under this name.
+/// A counter of the ledger for a class.
 fn class(served: &WatchedServer, what: &str, class: &str) -> u64 {
     served.metric(&format!("forebay_class_{what}{{class=\"{class}\"}}"))
 }
@@ -174,7 +174,8 @@ fn a_count_comes_back_however_a_request_ends() {
     }
 }
 
-/// The generator's own counts, and the server's. More work comes than can be done in the time it has.
+/// The counts of the load generator agree with the server's, while more work comes than can be done in
+/// time.
 #[test]
 fn the_ledger_adds_up_with_what_clients_have_counted() {
     for engine in ENGINES {
@@ -229,7 +230,8 @@ fn the_ledger_adds_up_with_what_clients_have_counted() {
     }
 }
 
-/// Gold by the address alone; one thread, which its client keeps though it is all there is.
+/// Gold is found by its address alone; there is one thread, which its client keeps although it is the
+/// only one.
 const BY_ADDRESS: &str = r#"
 timeouts.head = "1h"
 keep_alive.law = "constant"

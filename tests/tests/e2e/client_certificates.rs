@@ -53,7 +53,7 @@ impl Edge {
         Edge { folder, servers, clients, served: WatchedServer::with(options), addr }
     }
 
-    /// A client with a certificate.
+    /// The configuration of a client with a certificate.
     fn known(&self, name: &str, serial: u8) -> Arc<ClientConfig> {
         Arc::new(self.clients.known(self.servers.client(), name, serial))
     }

@@ -1,5 +1,5 @@
-//! More files than the page cache keeps: what is read around it and sent from pipes is as whole and as
-//! true as what is read into memory.
+//! More files than the page cache keeps: files that are read around it and sent from pipes are as
+//! complete and correct as those that are read into memory.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::{Answer, Client};
@@ -17,7 +17,8 @@ forebay_tests::on_each_engine! {
 
 const FILES: usize = 100;
 
-/// Some need more than the 16 pages that a pipe has room for at first, some end within a page.
+/// The number of blocks of a file: some need more than the 16 pages that a pipe has room for at first,
+/// some end within a page.
 fn blocks(file: usize) -> usize {
     (30_000 + file * 2_003) / BLOCK_BYTES
 }
@@ -45,7 +46,7 @@ fn ask_for_all(
     });
 }
 
-/// Asks for a file with more fields.
+/// Asks for a file with another field.
 fn get_with(client: &mut Client, file: usize, field: &str) -> Answer {
     let request = format!("GET /{} HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n", name(file));
     client.stream().write_all(request.as_bytes()).unwrap();

@@ -43,7 +43,7 @@ forebay_tests::on_isolated! {
     an_access_rule_is_for_the_requests_it_names,
 }
 
-/// Three lines for each origin. Clients of several, side by side.
+/// Three lines for each origin, and clients of several origins side by side.
 fn each_origin_is_told_itself(engine: &str) {
     const CORS: &str = r#"
 [[header]]
@@ -93,7 +93,7 @@ set = { "Access-Control-Allow-Methods" = "GET, HEAD" }
     });
 }
 
-/// Clients of several kinds, side by side: each has its application, or its file.
+/// Clients of several kinds, side by side: each gets its application, or its file.
 fn routes_and_rewrites_depend_on_the_request(engine: &str) {
     let (beta, write) = (answering("beta"), answering("write"));
     let config = format!(
@@ -183,7 +183,7 @@ status = 302
     }
 }
 
-/// What rules have made of a request, and where it comes from.
+/// Conditions on the class that rules have given a request, and on the client.
 fn classes_and_clients_are_told_apart(engine: &str) {
     const GOLD: &str = r#"
 trusted_proxies = ["127.0.0.1"]
@@ -232,7 +232,7 @@ set = { "X-Safe" = "yes" }
     }
 }
 
-/// Names of requests, as answers have them and as the log has them.
+/// The ids of requests, in answers and in the log.
 fn values_are_the_requests_own(engine: &str) {
     const VALUES: &str = r#"
 trusted_proxies = ["127.0.0.1"]
@@ -289,7 +289,7 @@ status = 302
     });
 }
 
-/// Robots are kept out of a folder, people are not.
+/// Robots are kept out of a folder, and people are not.
 fn an_access_rule_is_for_the_requests_it_names(engine: &str) {
     const ROBOTS: &str = r#"
 [[access]]

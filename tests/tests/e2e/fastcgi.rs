@@ -27,7 +27,7 @@ on_each_engine!(
     classes_hold_scripts,
 );
 
-/// A php-fpm with two workers. `None`, said loudly, where there is none.
+/// Starts a php-fpm with two workers. `None`, with a loud line, if there is none.
 fn start() -> Option<Fpm> {
     with_workers(2)
 }
@@ -40,7 +40,7 @@ fn with_workers(workers: usize) -> Option<Fpm> {
     Fpm::start(folder, workers, "a test of fastcgi.rs")
 }
 
-/// A server whose scripts it runs.
+/// Starts a server whose scripts this php-fpm runs.
 fn serve(fpm: &Fpm, engine: &str, more: &str) -> Server {
     Server::start(&Options::new(fpm.root()).engine(engine).config(&fpm.lines(more)))
 }
@@ -78,7 +78,7 @@ const SCRIPTS: [(&str, &str); 13] = [
     ("pid.php", "<?php header('Content-Length: 8'); printf('%08d', getmypid());"),
 ];
 
-/// What comes back, until the server closes.
+/// The answer, until the server closes.
 fn ask(
     server: &Server,
     method: &str,
@@ -211,8 +211,8 @@ fn answers_of_scripts_come_back(engine: &str) {
     assert!(chunked(4097).contains("HTTP/1.1 413 "), "{engine}: {}", chunked(4097));
 }
 
-/// Many more ask than its workers can answer: those of the higher class are answered all the same, and the
-/// workers are kept busy with the others.
+/// More requests come than the workers can answer: those of the higher class are answered all the same,
+/// and the workers are kept busy with the others.
 fn classes_hold_scripts(engine: &str) {
     const WORKERS: usize = 8;
     let Some(fpm) = with_workers(WORKERS) else { return };
@@ -285,7 +285,7 @@ fn classes_hold_scripts(engine: &str) {
     assert!(is_held, "{engine}: {told:?}");
 }
 
-/// Whatever PHP makes of what follows a script (`cgi.fix_pathinfo`): it is that script's to look at.
+/// The path behind a script's name goes to that script, whatever PHP makes of it (`cgi.fix_pathinfo`).
 fn what_follows_a_script_is_never_run(engine: &str) {
     for setting in ["cgi.fix_pathinfo=0", "cgi.fix_pathinfo=1"] {
         let folder = Folder::new();

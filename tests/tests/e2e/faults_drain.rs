@@ -24,10 +24,10 @@ forebay_tests::on_each_engine! {
     no_queued_connection_and_no_received_request_is_lost,
 }
 
-/// Far more than all socket buffers hold. The file has holes, so it costs no disk.
+/// A size far beyond all socket buffers. The file has holes, so it costs no disk.
 const LARGE: usize = 64 << 20;
 
-/// A slow machine takes its time to fetch [`LARGE`].
+/// Long limits, because a slow machine takes its time to fetch [`LARGE`].
 const PATIENT: &str = "timeouts.drain = \"1h\"\ntimeouts.send_window = \"1h\"\n\
                        timeouts.head = \"1h\"";
 
@@ -62,7 +62,7 @@ fn health(served: &WatchedServer, path: &str) -> u16 {
     answer[9..12].parse().unwrap()
 }
 
-/// The end of the process: its exit code, and the last line it said.
+/// Waits for the end of the process. Returns its exit code, and the last line of its output.
 fn end_of(served: &mut WatchedServer) -> (Option<i32>, String) {
     let status = served.wait(PATIENCE).expect("the server ends");
     let said = served.stderr();
@@ -149,7 +149,8 @@ fn a_second_signal_is_immediate(engine: &str) {
     }
 }
 
-/// `/readyz` says that the server goes, and nothing else has changed; the next signal begins the drain.
+/// During the wait before a drain, `/readyz` says that the server will stop, and nothing else has
+/// changed; the next signal begins the drain.
 fn clients_are_accepted_in_the_wait_before_a_drain(engine: &str) {
     for signal in [Signal::TERM, Signal::QUIT] {
         let folder = site();
@@ -181,7 +182,7 @@ fn clients_are_accepted_in_the_wait_before_a_drain(engine: &str) {
     }
 }
 
-/// And Ctrl-C does not wait at all.
+/// The wait before a drain ends by itself, and Ctrl-C does not wait at all.
 fn a_wait_before_a_drain_ends_by_itself(engine: &str) {
     for (wait, signal, waits) in [("300ms", Signal::TERM, true), ("1h", Signal::INT, false)] {
         let folder = site();

@@ -34,14 +34,14 @@ fn refused(served: &WatchedServer, reason: &str) -> u64 {
     served.metric(&format!("forebay_connections_refused_total{{reason=\"{reason}\"}}"))
 }
 
-/// Each of the crowd has an answer, or its connection was ended.
+/// Whether each member of the crowd has an answer, or its connection was ended.
 fn all_settled(crowd: &Crowd) -> bool {
     let is_whole = |bytes: &[u8]| bytes.windows(4).any(|four| four == b"\r\n\r\n");
     crowd.members.iter().all(|member| member.end.is_some() || is_whole(&member.received))
 }
 
-/// One client has as many connections as it may; others are served beside it; a place that is given
-/// back can be taken again; and what was refused is counted exactly.
+/// One client has as many connections as it may; others are served beside it; a place that is given back
+/// can be taken again; and refusals are counted exactly.
 fn a_client_gets_no_more_connections_than_it_may(engine: &str) {
     let folder = site();
     let served =
@@ -89,8 +89,8 @@ fn all_clients_together_get_no_more_connections_than_they_may(engine: &str) {
     assert!(soon(PATIENCE, is_served), "the places are not given back");
 }
 
-/// The last request that a connection may make is answered with `Connection: close`, and what was
-/// sent after it does not destroy that answer.
+/// The last request that a connection may make is answered with `Connection: close`, and later bytes of
+/// the client do not destroy that answer.
 fn a_connection_makes_no_more_requests_than_it_may(engine: &str) {
     let folder = site();
     let served = WatchedServer::start(engine, folder.path(), "limits.requests_per_connection = 3");
@@ -206,7 +206,7 @@ fn who_is_refused_keeps_nobody_waiting(engine: &str) {
     }
 }
 
-/// What a client half closes is still answered, all of it.
+/// A client that closes its sending direction still gets its whole answers.
 fn a_half_closed_client_gets_its_answers(engine: &str) {
     let folder = site();
     let served = WatchedServer::start(engine, folder.path(), "");

@@ -1,4 +1,4 @@
-//! Files first, and an application for what no file answers (`files_first`).
+//! Files first, and an application for paths without a file (`files_first`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;

@@ -21,7 +21,7 @@ on_each_engine!(with_classes_nobody_works_for_clients_who_have_left);
 /// very long time.
 const WORK: &str = "timeouts.job = \"1h\"\nhelpers.niceness = 0\n[[work]]\npath = \"/work\"\n";
 
-/// The rule decides nothing; it has the windows of the classes shown.
+/// Classes with a rule that decides nothing; the rule makes the server show the windows of the classes.
 const CLASSES: &str = r#"
 [[class]]
 name = "gold"
@@ -49,18 +49,17 @@ fn serve(engine: &str, config: &str) -> (Folder, WatchedServer) {
     (folder, served)
 }
 
-/// A busy machine has little CPU time to give.
+/// A client with a long patience, since a busy machine has little CPU time to give.
 fn ask(served: &WatchedServer, path: &str) -> Client {
     let mut client = served.client().patience(Duration::from_secs(600));
     assert!(client.ask(path));
     client
 }
 
-/// All workers have something to do, and many more clients wait for one. When they have left, the next
-/// one to come is served, and none of their work was done. `unfinished` rises with each request that
-/// waits or is at work, and falls with each whose client has left. Returns how many clients have left:
-/// more than [`MANY`] where the workers were done too early, because the machine kept this thread from
-/// its core.
+/// Has clients leave while all workers are busy. The next client is served, and none of the work of the
+/// clients that left was done. `unfinished` rises with each request that waits or is at work, and falls
+/// with each whose client has left. Returns how many clients have left: more than [`MANY`] where the
+/// workers were done too early, because the machine kept this thread from its core.
 fn they_leave(
     served: &WatchedServer,
     unfinished: impl Fn() -> u64,

@@ -1,5 +1,5 @@
-//! Requests that leave with their socket: what receivers are given, what clients get, and what becomes of requests
-//! whose receivers die or hang.
+//! Requests that leave with their socket: what receivers get, what clients get, and what becomes of
+//! requests whose receivers die or hang.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::Client;
@@ -59,7 +59,7 @@ fn options(
     Options::new(folder.join("site")).engine(engine).config(&lines)
 }
 
-/// What one answers that says what it was asked.
+/// Answers with a text that names the request.
 pub(crate) fn echo(handed: &mut ReceivedRequest) {
     let body = format!("handed {}", handed.target());
     handed.answer(&body);
@@ -71,7 +71,7 @@ pub(crate) fn connect(served: &WatchedServer) -> TcpStream {
     stream
 }
 
-/// Asks on a connection of its own, and returns all that comes.
+/// Asks on a connection of its own, and returns all bytes that come.
 pub(crate) fn ask(served: &WatchedServer, request: &str) -> String {
     let mut stream = connect(served);
     stream.write_all(request.as_bytes()).unwrap();
@@ -189,7 +189,7 @@ fn a_connection_that_is_done_is_closed(engine: &str) {
     }
 }
 
-/// Ends its link without a word.
+/// Ends the receiver's link silently.
 pub(crate) fn refuse(handed: &mut ReceivedRequest) {
     handed.hang_up();
 }
@@ -337,7 +337,7 @@ fn requests_wait_in_the_order_of_their_classes(engine: &str) {
     assert!(soon(PATIENCE, || waiting() == Some(0)));
 }
 
-/// What a receiver does with the n-th request.
+/// The n-th request shows what the receiver does with it.
 fn kept_connections_are_gone(engine: &str) {
     let (says, hears) = mpsc::channel();
     let receiver = SocketReceiver::start(move |handed| {
@@ -455,7 +455,7 @@ fn large_heads_and_sent_files_are_no_matter(engine: &str) {
     }
 }
 
-/// Nothing waits for process, and nothing of it comes there.
+/// The stage `process` does not decide about hand-overs, and gets none.
 #[test]
 fn requests_leave_at_the_end_of_receive() {
     let receiver = SocketReceiver::start(echo);
@@ -474,7 +474,7 @@ fn requests_leave_at_the_end_of_receive() {
     assert_eq!(process(), process_before);
 }
 
-/// A stream has no socket that could leave.
+/// A stream of HTTP/2 has no socket that could be handed over.
 #[test]
 fn streams_of_http2_are_told_to_come_by_http1() {
     let receiver = SocketReceiver::start(echo);
@@ -507,7 +507,7 @@ fn check_says_what_cannot_be_and_what_no_longer_holds() {
     assert!(is_good && said.contains("no longer hold [[rule]] \"slow down\""), "{said}");
 }
 
-/// Without any receiver there is an answer.
+/// Without any receiver, clients still get an answer.
 #[test]
 fn nobody_listens() {
     let folder = Folder::new();

@@ -1,4 +1,5 @@
-//! How requests end that have left with their socket, where the receiver still has it, or has made something of it.
+//! The ends of requests that have left with their socket, where the receiver still has it, or has done
+//! something with it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::hand_over::{connect, echo, get, last_get, serve};

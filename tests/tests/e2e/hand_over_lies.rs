@@ -1,4 +1,4 @@
-//! Receivers that lie, or say more than they may, and what is left of that in the server.
+//! Receivers that lie, or report more than they may, and the traces of that in the server.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::hand_over::{CLASSES, ask, connect, echo, get, last_get, refuse, serve};

@@ -1,5 +1,6 @@
-//! Requests with a receiver, and those that wait for one, keep no thread of the server: on two threads many wait while
-//! others are answered, and a connection that is back waits for a thread like one that was just accepted.
+//! Requests that a receiver has, and those that wait for one, keep no thread of the server: on two
+//! threads many requests wait while others are answered, and a connection that comes back waits for a
+//! thread like one that was just accepted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::hand_over::{CLASSES, Turnstile, get, last_get};
@@ -20,7 +21,7 @@ on_each_engine!(
     times_are_over_without_a_thread,
 );
 
-/// A server with so few workers, and this route.
+/// Starts a server with this number of workers, and this route.
 fn serve(
     engine: &str,
     workers: usize,
@@ -47,7 +48,7 @@ fn serve_with(
     (folder, served)
 }
 
-/// A receiver whose requests wait until they are let through.
+/// A receiver whose requests wait until the test lets them through.
 fn slow() -> (Turnstile, SocketReceiver) {
     let turnstile = Turnstile::default();
     let passes = turnstile.clone();

@@ -1,5 +1,5 @@
-//! HTTP/2 of the real server: the same answers as with HTTP/1, requests beside one another, and what
-//! becomes of those that are given up, refused or cut off.
+//! HTTP/2 of the real server: the same answers as over HTTP/1, several requests at once, and what becomes
+//! of those that are given up, refused or cut off.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -35,7 +35,7 @@ on_each_engine!(
     policy_judges_each_request,
 );
 
-/// Larger than what is kept in memory, so that it is read from the disk.
+/// A size beyond what is kept in memory, so that the file is read from the disk.
 const LARGE: usize = 3_000_000;
 
 fn large() -> Vec<u8> {
@@ -61,7 +61,7 @@ fn serve(folder: &Folder, engine: &str, lines: &str) -> WatchedServer {
     WatchedServer::with(Options::new(folder.join("site")).engine(engine).config(lines))
 }
 
-/// An answer of HTTP/1 in the terms of the other version.
+/// An answer over HTTP/1 in the form of one over HTTP/2.
 fn with_http1(served: &WatchedServer, method: &str, path: &str, fields: &[(&str, &str)]) -> Answer {
     let mut request =
         format!("{method} {path} HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n");
@@ -77,7 +77,7 @@ fn with_http1(served: &WatchedServer, method: &str, path: &str, fields: &[(&str,
     Answer { status, fields, body: all[end..].to_vec(), is_whole: true, ..Answer::default() }
 }
 
-/// Without what says when and how it was sent.
+/// The answer without the fields that depend on when and how it was sent.
 fn comparable(mut answer: Answer) -> Answer {
     let kind = answer.fields.iter().find(|(name, _)| name == "content-type").cloned();
     if let Some((_, kind)) = kind
@@ -92,7 +92,7 @@ fn comparable(mut answer: Answer) -> Answer {
     answer
 }
 
-/// Method, path and fields.
+/// The method, path and fields of a request.
 type Request<'r> = (&'r str, &'r str, &'r [(&'r str, &'r str)]);
 
 fn answers_are_the_same_as_with_http1(engine: &str) {
@@ -228,7 +228,7 @@ fn bodies_are_read_and_bounded(engine: &str) {
     assert_eq!(client.get("/small.txt").status, 200);
 }
 
-/// A client, and its request for a large file, of which it has a window of 65,535 bytes and takes no more.
+/// A client, and its request for a large file: it has a window of 65,535 bytes, and takes no more.
 fn stalled(addr: SocketAddr, limits: Http2Limits) -> (Client, u32) {
     let mut client = Client::with(addr, limits);
     client.takes = false;

@@ -54,7 +54,7 @@ fn policy_token(folder: &Folder, arguments: &[&str]) -> Output {
     policy_token_by(folder, "keys", arguments)
 }
 
-/// By the keys in this file.
+/// Makes a token by the keys in this file.
 fn policy_token_by(folder: &Folder, keys: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(binary());
     command.args(["policy", "token", "--keys"]).arg(folder.join(keys)).args(arguments);
@@ -197,7 +197,7 @@ fn what_is_odd_proves_nothing() {
     assert!(served.exchange(head.as_bytes()).starts_with(b"HTTP/1.1 403 "));
 }
 
-/// What a connection remembers of a token ends with the token.
+/// A connection's memory of a token ends with the token.
 #[test]
 fn a_token_expires_on_the_connection_that_has_shown_it() {
     let folder = folder();
@@ -210,7 +210,7 @@ fn a_token_expires_on_the_connection_that_has_shown_it() {
     assert_eq!(ask(&mut connect(&served), "/", &shown), 403);
 }
 
-/// Cookies come one by one, and none is taken for that of another request.
+/// The cookies of streams come one by one, and none counts for another request.
 fn streams_of_one_connection_prove_each_for_itself(engine: &str) {
     let folder = folder();
     let served = serve(&folder, engine, "");

@@ -12,14 +12,14 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Runs it in the folder, with this standard input.
+/// Runs `forebay init` in the folder, with this standard input.
 fn init(folder: &Path, args: &[&str], input: &str) -> Output {
     let mut command = Command::new(binary());
     command.arg("init").args(args);
     run(command, folder, input)
 }
 
-/// The same from a terminal, on which the input is typed.
+/// Runs `forebay init` at a terminal, where the input is typed.
 fn typed(folder: &Path, input: &str) -> Output {
     let mut command = Command::new("script");
     command.args(["-qec", &format!("{} init", binary().display()), "/dev/null"]);
@@ -90,7 +90,7 @@ fn answers_that_are_missing_are_the_defaults() {
     }
 }
 
-/// A mistake at the terminal costs an answer, not all of them.
+/// A mistake at the terminal costs one answer, not all of them.
 #[test]
 fn a_person_is_asked_again() {
     let folder = site();
@@ -177,7 +177,7 @@ fn what_is_wrong_is_said_and_nothing_is_written() {
     }
 }
 
-/// What is in a folder decides what it is.
+/// The contents of a folder decide what kind of site it is.
 #[test]
 fn an_application_is_seen() {
     let folder = Folder::new();

@@ -58,7 +58,7 @@ fn what_is_installed_stands_beneath_one_prefix() {
     assert!(length(&program) < length(&binary()), "{output:?}");
 }
 
-/// The files that packages and the image come with: nothing in them is to be warned of, and each serves its page.
+/// The configuration files of packages and of the image cause no warning, and each serves its page.
 #[test]
 fn the_configurations_of_packages_are_good() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -91,8 +91,8 @@ fn the_configurations_of_packages_are_good() {
     }
 }
 
-/// The commands of the manual, as they stand there, but beneath a directory of the test. What they need of a
-/// machine is left out: users, systemd, an editor.
+/// The commands of the manual run as they stand there, but beneath a directory of the test. Commands that
+/// change the machine are left out: users, systemd, an editor.
 #[test]
 fn the_commands_of_the_manual_make_what_the_check_asks_for() {
     let manual = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/manual");

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Longer than what waits in the sockets between two processes.
+/// A size beyond what waits in the sockets between two processes.
 const LARGE_BYTES: usize = 16 * 1024 * 1024;
 
 pub(crate) const RULES: &str = "
@@ -84,13 +84,13 @@ pub(crate) fn isolated(folder: &Folder) -> Server {
     start(folder, "isolated", more)
 }
 
-/// The same for tests in which no stage hangs.
+/// Starts a server for tests in which no stage hangs.
 fn unhurried(folder: &Folder) -> Server {
     let more = format!("{UNHURRIED}isolated.http2 = \"on\"\ntimeouts.send_window = \"1h\"\n");
     start(folder, "isolated", &more)
 }
 
-/// Ends it as an operator does, with all its processes.
+/// Ends a server as an operator does, with all its processes.
 pub(crate) fn end(mut server: Server) {
     let all: Vec<u32> = stages(&server).into_iter().map(|(_, pid)| pid).collect();
     server.signal(Signal::TERM);
@@ -133,7 +133,7 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
 }
 
-/// Ends a process without a word, and waits until another is in its place.
+/// Kills a process, and waits until another is in its place.
 fn crash(server: &Server, name: &str) {
     let pid = stage(server, name, 0);
     signal(pid, Signal::KILL);
@@ -145,7 +145,7 @@ pub(crate) fn get(addr: SocketAddr, target: &str) -> Vec<u8> {
     wire::exchange(addr, request.as_bytes())
 }
 
-/// What does not depend on when it was said: status, fields in some order, body.
+/// The parts of an answer that do not depend on its time: the status, the fields in some order, the body.
 pub(crate) fn told(bytes: &[u8]) -> (String, Vec<String>, Vec<u8>) {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
     let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
@@ -228,7 +228,7 @@ fn acknowledgements_and_fields_between_stages_stay_there() {
     end(server);
 }
 
-/// What a stage at this socket answers.
+/// The answer of a stage at this socket.
 fn ask_stage(socket: &Path, request: &str) -> String {
     let begin = Instant::now();
     let mut client = loop {
@@ -279,7 +279,8 @@ fn a_stage_acknowledges_what_must_wait_if_it_is_asked_to() {
     assert_eq!(command.stderr(Stdio::null()).status().unwrap().code(), Some(78));
 }
 
-/// The place of respond, where a path has an answer at once, or when the test says so.
+/// A server in the place of respond, which answers some paths at once, and the others when the test
+/// allows it.
 fn respond_that_waits(socket: &Path) -> mpsc::Sender<()> {
     let listener = UnixListener::bind(socket).unwrap();
     let (tell, told) = mpsc::channel();
@@ -400,7 +401,7 @@ pub(crate) fn under_load(server: &Server, trouble: impl FnOnce()) -> usize {
     answers.into_inner()
 }
 
-/// A request that works for a while has come to a process of respond: which.
+/// The process of respond that works on a request.
 fn works_at(server: &Server, known: &[(String, u64)]) -> String {
     let begin = Instant::now();
     loop {
@@ -415,7 +416,7 @@ fn works_at(server: &Server, known: &[(String, u64)]) -> String {
     }
 }
 
-/// What a process has used of the processor, in ticks of 10 ms.
+/// The processor time of a process, in ticks of 10 ms.
 fn cpu_ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect::<Vec<_>>());
@@ -468,7 +469,7 @@ fn what_crashes_processes_is_quarantined_and_what_meets_an_operators_kills_is_an
     end(server);
 }
 
-/// What a process holds that could leak: descriptors, threads, children, and the cgroup it is in.
+/// The resources of a process that could leak: descriptors, threads, children, and its cgroup.
 fn held(pid: u32) -> (usize, usize, usize, String) {
     let count = |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).unwrap().count();
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
@@ -626,8 +627,8 @@ pub(crate) fn until_gone(stages: &[(String, u32)]) {
     }
 }
 
-/// Another server in the place of a stage: what it is asked, and an answer that is late: it comes when there has
-/// been a question whether the server is there. Of each connection one request is read.
+/// Another server in the place of a stage. It reports its requests, and its answer is late: it comes
+/// after a ping. It reads one request from each connection.
 fn other(is_good: bool) -> (SocketAddr, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();

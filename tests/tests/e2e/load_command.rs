@@ -9,7 +9,7 @@ use forebay_tests::{Options, Server};
 use std::fs;
 use std::process::{Command, Output};
 
-/// A site with one page of 100 bytes, being served.
+/// Starts a server with one page of 100 bytes.
 fn served() -> (WatchedServer, Folder) {
     let root = Folder::new();
     fs::write(root.join("page.txt"), "x".repeat(100)).unwrap();
@@ -27,8 +27,8 @@ fn load(args: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// The same for so long, and for longer until this is so: a closed loop whose thread begins late asks for little,
-/// or for nothing.
+/// Runs `forebay load` for this time, and for longer until `is_so` holds: a closed loop whose thread
+/// begins late asks for little, or for nothing.
 fn load_for(first: &str, args: &[&str], is_so: impl Fn(&Output) -> bool) -> Output {
     let run = |time: &str| load(&[args, &["-d", time][..]].concat());
     let mut output = run(first);
@@ -101,7 +101,7 @@ fn groups_come_from_options_and_from_a_file() {
     assert!(is_flooded(&output), "{}", text(&output.stdout));
 }
 
-/// What a person knows from ab and curl: a number of requests, field lines, a body, a method.
+/// The options that users know from ab and curl: a number of requests, field lines, a body, a method.
 #[test]
 fn a_number_of_requests_with_fields_and_a_body() {
     let (server, root) = served();
@@ -226,7 +226,7 @@ fn a_page_goes_to_standard_output_and_a_file_is_replaced() {
     assert!(json.starts_with('{') && json.ends_with("}\n"), "{}", json.len());
 }
 
-/// The report is there all the same.
+/// The report is written all the same.
 #[test]
 fn a_run_without_one_good_answer_has_failed() {
     // no other process takes it meanwhile

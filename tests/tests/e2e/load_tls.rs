@@ -1,4 +1,4 @@
-//! `forebay load` over TLS and HTTP/2, against the real server: what it finds, and what it says when a
+//! `forebay load` over TLS and HTTP/2, against the real server: its results, and its message when a
 //! handshake fails.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
@@ -11,11 +11,11 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use std::process::{Command, Output};
 
-/// A server of a page of 100 bytes, plain and with TLS.
+/// A server with a page of 100 bytes, plain and with TLS.
 struct Site {
     server: Server,
     tls: SocketAddr,
-    /// The certificate of its authority.
+    /// The file with the certificate of the authority.
     ca: String,
     _folder: Folder,
 }
@@ -55,7 +55,7 @@ impl Site {
         format!("{scheme}://{addr}/page.txt")
     }
 
-    /// What a run has found over TLS: its one group.
+    /// The result of a run over TLS: its one group.
     fn found(&self, args: &[&str]) -> Value {
         found(&self.url("https"), &[args, &["--ca", &self.ca]].concat())
     }
@@ -81,7 +81,8 @@ fn found(url: &str, args: &[&str]) -> Value {
     report["groups"][0].clone()
 }
 
-/// Why all requests have failed: the words of the table, and of standard error, for exit code 1.
+/// The reason why all requests have failed: the words of the table, and of standard error, for exit code
+/// 1.
 fn failed(url: &str, args: &[&str]) -> String {
     let output = load(url, &[args, &["-n", "4", "-c", "2"]].concat());
     assert_eq!(output.status.code(), Some(1), "{args:?} {}", text(&output.stdout));
