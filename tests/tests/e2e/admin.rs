@@ -154,7 +154,7 @@ fn it_is_read_over_a_unix_socket() {
     assert!(fs::symlink_metadata(&second).is_err(), "the file of the socket is left");
 }
 
-/// A reload changes the listener, whatever held when it was made.
+/// The rules in force count for an open connection, not those of the time when it was made.
 #[test]
 fn an_open_connection_goes_by_the_rules_in_force() {
     let (options, _folder) = options();

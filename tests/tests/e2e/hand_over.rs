@@ -337,7 +337,7 @@ fn requests_wait_in_the_order_of_their_classes(engine: &str) {
     assert!(soon(PATIENCE, || waiting() == Some(0)));
 }
 
-/// The n-th request shows what the receiver does with it.
+/// A receiver with `keep` takes each connection for good, and serves it itself.
 fn kept_connections_are_gone(engine: &str) {
     let (says, hears) = mpsc::channel();
     let receiver = SocketReceiver::start(move |handed| {
@@ -455,7 +455,7 @@ fn large_heads_and_sent_files_are_no_matter(engine: &str) {
     }
 }
 
-/// The stage `process` does not decide about hand-overs, and gets none.
+/// A request that is handed over does not enter the queue of the phase `process`.
 #[test]
 fn requests_leave_at_the_end_of_receive() {
     let receiver = SocketReceiver::start(echo);

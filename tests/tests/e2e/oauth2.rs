@@ -1,4 +1,4 @@
-//! Signing in with a real oauth2-proxy, with the configurations that the manual has.
+//! Signing in with a real oauth2-proxy, with the configurations of the manual.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -16,7 +16,7 @@ use std::{fs, thread};
 
 const MANUAL: &str = include_str!("../../../docs/manual/sign-in.md");
 
-/// The block of the manual below this headline that begins so.
+/// The block of the manual below this headline that begins like this.
 fn block(headline: &str, language: &str) -> &'static str {
     let (_, rest) = MANUAL.split_once(&format!("## {headline}\n")).unwrap();
     let (_, rest) = rest.split_once(&format!("\n\n```{language}\n")).unwrap();
@@ -48,7 +48,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// The manual's configurations below this headline, with these lines of oauth2-proxy's besides.
+    /// Starts the manual's configurations below this headline, with further lines of oauth2-proxy's.
     fn start(program: &Path, engine: &str, headline: &str, more: &str) -> Scene {
         let (provider, proxy_addr, app) = (IdentityProvider::start(), free_addr(), application());
         let folder = Folder::new();
@@ -93,7 +93,7 @@ impl Scene {
         Scene { server, provider, _proxy: proxy, folder }
     }
 
-    /// What curl makes of a path, with a jar of cookies if it is given the name of one.
+    /// The answer that curl gets for a path, with a jar of cookies if its name is given.
     fn curl(&self, path: &str, jar: Option<&str>, more: &[&str]) -> Got {
         let mut command = Command::new("curl");
         command.args(["-s", "-i", "--max-time", "60"]);
@@ -118,7 +118,7 @@ impl Scene {
         }
     }
 
-    /// The same with all detours: to the provider, and back.
+    /// The answer that curl gets when it follows all redirects: to the provider, and back.
     fn follow(&self, path: &str, jar: &str) -> Got {
         self.curl(path, Some(jar), &["-L", "--max-redirs", "10"])
     }
@@ -138,7 +138,7 @@ impl Got {
     }
 }
 
-/// An application that answers with the head it was sent.
+/// An application that answers with the head of the request.
 fn application() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -219,7 +219,8 @@ fn people_sign_in_with_oauth2_proxy_as_with_nginx() {
     people_sign_in(&program, ISOLATED, AS_WITH_NGINX);
 }
 
-/// A browser opens a page, is led to the provider and back, and the page's script is known to the application.
+/// A browser opens a page, is redirected to the provider and back, and the application knows the user of
+/// the page's script.
 #[test]
 fn a_browser_signs_in_with_oauth2_proxy() {
     const NAME: &str = "a_browser_signs_in_with_oauth2_proxy";
@@ -246,7 +247,8 @@ fn people_sign_in_with_oauth2_proxy_as_with_traefik() {
     people_sign_in(&program, &Options::new("").engine, AS_WITH_TRAEFIK);
 }
 
-/// A session that is refreshed reaches the browser in whatever it has asked for, and one that has ended is none.
+/// A session that is refreshed reaches the browser with any of its requests, and one that has ended does
+/// not count.
 #[test]
 fn sessions_of_oauth2_proxy_are_refreshed_and_end() {
     let Some(program) = program("sessions_of_oauth2_proxy_are_refreshed_and_end") else { return };

@@ -1,5 +1,5 @@
-//! What happens to requests and to answers of applications on their way: another server says which may
-//! pass, files are sent instead of answers, answers are compressed and received before they are taken.
+//! Requests, and answers of applications, on their way: another server decides which requests may pass,
+//! files are sent instead of answers, answers are compressed, and received before the client takes them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::isolated::UNHURRIED;
@@ -40,12 +40,13 @@ on_isolated!(
     a_request_has_one_name,
 );
 
-/// A server that answers each request by what this makes of its head and body, one connection a thread.
+/// A server that answers each request with the result of a function of its head and body; a thread for
+/// each connection.
 struct Application {
     addr: SocketAddr,
-    /// Every head that it was sent.
+    /// The heads of all requests.
     heads: Arc<Mutex<Vec<String>>>,
-    /// Answers that it has sent to the end.
+    /// The number of answers that were sent to the end.
     done: Arc<AtomicUsize>,
 }
 
@@ -80,7 +81,7 @@ impl Application {
     }
 }
 
-/// The next request of a connection: its head, and its body by its length.
+/// Reads the next request of a connection: its head, and its body by its length.
 fn request(reader: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -106,7 +107,7 @@ struct Got {
     body: Vec<u8>,
 }
 
-/// Sends a request over a connection of its own, and has its whole answer.
+/// Sends a request over a connection of its own, and reads the whole answer.
 fn ask(server: &Server, method: &str, path: &str, fields: &str, body: &str) -> Got {
     let mut stream = server.connect();
     let length =
@@ -207,7 +208,7 @@ fn decide(head: &str, body: &[u8]) -> Vec<u8> {
     said("401 Unauthorized", "WWW-Authenticate: Key\r\nSet-Cookie: a=b\r\n", b"who are you?")
 }
 
-/// Answers with its head, or with an error.
+/// Answers with the head of the request, or with an error.
 fn fail_or_echo(head: &str, body: &[u8]) -> Vec<u8> {
     match head.starts_with("GET /app/fails ") {
         true => said("500 Internal Server Error", "", b"theirs"),
@@ -443,7 +444,7 @@ fn count(text: &str, word: &str) -> usize {
     text.matches(word).count()
 }
 
-/// A session that is refreshed when a request is let through is the client's from then on, whatever answers.
+/// The cookie of a session that the authority refreshes reaches the client, whatever answers the request.
 fn cookies_of_a_server_that_decides_reach_the_client(engine: &str) {
     let (authority, application) = (Application::start(decide), Application::start(fail_or_echo));
     let (to, app) = (authority.addr, application.addr);
@@ -489,7 +490,7 @@ fn cookies_of_a_server_that_decides_reach_the_client(engine: &str) {
     assert!(authority.heads().is_empty(), "{engine}: it is left open");
 }
 
-/// Has sent what the query says.
+/// Has the file sent that the query names.
 fn send(head: &str, _: &[u8]) -> Vec<u8> {
     let target = head.split(' ').nth(1).unwrap();
     let what = target.split_once('?').map_or("", |(_, what)| what);
@@ -590,7 +591,8 @@ fn an_application_is_told_the_address_that_was_reached() {
     }
 }
 
-/// The line of a file that an application has had sent names the application, whose part is over then.
+/// The log line of a file that an application has had sent names the application, whose part is over
+/// then.
 #[test]
 fn the_log_of_a_file_that_is_sent_names_the_application() {
     let application = Application::start(send);
@@ -641,7 +643,7 @@ fn page(head: &str, _: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What a program makes of these bytes.
+/// The output of a program for these bytes.
 fn through(program: &str, bytes: &[u8]) -> Vec<u8> {
     let mut child = Command::new(program)
         .arg("-dc")
@@ -718,7 +720,7 @@ fn answers_are_compressed_as_they_come(engine: &str) {
     assert_eq!(through("gzip", &coded), b"first, last", "{engine}");
 }
 
-/// One that holds what was put by its tag, as WebDAV and CouchDB ask for.
+/// An application that compares tags for what was put, as WebDAV and CouchDB do.
 fn guarded(head: &str, _: &[u8]) -> Vec<u8> {
     let body = PAGE.repeat(100);
     let tag =
@@ -734,7 +736,7 @@ fn guarded(head: &str, _: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A tag is the application's to compare: it is lost only where the route says so.
+/// A strong tag stays for the application to compare: it is lost only where the route says so.
 fn strong_tags_of_applications_stay(engine: &str) {
     let application = Application::start(guarded);
     let app = application.addr;
@@ -759,7 +761,7 @@ fn strong_tags_of_applications_stay(engine: &str) {
     }
 }
 
-/// More than sockets hold.
+/// A size beyond what sockets hold.
 const BIG_BYTES: usize = 24 << 20;
 
 fn big(_: &str, _: &[u8]) -> Vec<u8> {
@@ -784,7 +786,7 @@ fn a_slow_client_keeps_no_application_busy(engine: &str) {
     assert!(got.body.len() == BIG_BYTES && got.body.iter().all(|&byte| byte == b'x'), "{engine}");
 }
 
-/// An application that believes to be at its own address, with its paths below `/v2`.
+/// An application that takes its own address for the public one, with its paths below `/v2`.
 fn elsewhere(head: &str, _: &[u8]) -> Vec<u8> {
     let target = head.split(' ').nth(1).unwrap();
     let host = head.lines().find_map(|line| line.strip_prefix("Host: ")).unwrap();
@@ -891,7 +893,8 @@ fn echo_head(head: &str, _: &[u8]) -> Vec<u8> {
     said("200 OK", "", head.as_bytes())
 }
 
-/// What a proxy that is trusted says of the client goes on, with what is known here; what others say does not.
+/// Statements of a trusted proxy about the client go on to the application, with what this server knows;
+/// those of others do not.
 fn applications_are_told_of_clients_by_those_who_are_trusted(engine: &str) {
     let application = Application::start(echo_head);
     let app = application.addr;
@@ -952,7 +955,7 @@ fn applications_are_told_of_clients_by_those_who_are_trusted(engine: &str) {
     }
 }
 
-/// Which of several is asked.
+/// The field names which of several applications has answered.
 #[test]
 fn requests_of_one_kind_come_to_one_application_and_one_that_is_back_gets_few() {
     fn says(_: &str, _: &[u8]) -> Vec<u8> {

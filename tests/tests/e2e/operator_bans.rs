@@ -37,7 +37,7 @@ pub(crate) fn start(engine: &str, config: &str) -> (Folder, Server) {
     (folder, server)
 }
 
-/// What a command says of a running server, and its exit code.
+/// The output of a command about a running server, and its exit code.
 pub(crate) fn forebay(server: &Server, words: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(binary());
     command.args(words).arg("-c").arg(server.file());
@@ -46,7 +46,7 @@ pub(crate) fn forebay(server: &Server, words: &[&str]) -> (Option<i32>, String) 
     (output.status.code(), said)
 }
 
-/// The same, which is done.
+/// The output of a command that must succeed.
 #[track_caller]
 pub(crate) fn done(server: &Server, words: &[&str]) -> String {
     let (code, said) = forebay(server, words);
@@ -75,7 +75,7 @@ fn ask_on(stream: &mut TcpStream, request: &str) -> u16 {
     String::from_utf8_lossy(answer.get(9..12).unwrap_or(b"0")).parse().unwrap()
 }
 
-/// The same on a connection of its own. `fields` are lines.
+/// The status of an answer on a connection of its own. `fields` are lines.
 pub(crate) fn ask(server: &Server, from: &str, fields: &str) -> u16 {
     let from: IpAddr = from.parse().unwrap();
     let Ok(mut stream) = connect_from(from, server.addr()) else { return 0 };
@@ -263,7 +263,7 @@ fn what_is_set_is_kept_while_the_file_says_the_same() {
     drop(successor);
 }
 
-/// A night: one address asks for much more than its part, and each step is one command.
+/// A night of an operator: one address asks for much more than its share, and each step is one command.
 #[test]
 fn a_flood_is_found_banned_and_seen_to_be_gone() {
     let each = "[[rule]]\nname = \"each\"\n\

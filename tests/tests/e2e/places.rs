@@ -27,8 +27,8 @@ on_each_engine!(
 
 on_isolated!(what_clients_say_of_overload_is_not_told);
 
-/// A pool of workers behind one queue, each of which takes as long for a request. Paths that end in `bad` are answered
-/// with 500 at once.
+/// A pool of workers behind one queue, each of which takes this long for a request. Paths that end in
+/// `bad` get 500 at once.
 fn pool(workers: usize, took: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -76,7 +76,7 @@ fn listed(served: &WatchedServer) -> String {
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
 
-/// What `upstream list` says is held, if something was learnt.
+/// The number of places that `upstream list` shows as learnt, if there is one.
 fn held(said: &str) -> Option<u32> {
     let line = said.lines().find(|line| line.contains(" at once are useful "))?;
     let (number, _) = line.split_once(" at once")?;
@@ -176,7 +176,8 @@ fn a_place_that_is_kept_is_given_while_others_wait(engine: &str) {
     clients.iter_mut().for_each(|client| assert_eq!(status(client), 200));
 }
 
-/// An application that answers each connection by the head of its request; the rest of what comes can be read.
+/// An application that answers each connection by the head of its request; the function can read the
+/// rest.
 fn application(answer: fn(String, BufReader<TcpStream>, TcpStream)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -197,7 +198,7 @@ fn application(answer: fn(String, BufReader<TcpStream>, TcpStream)) -> SocketAdd
     addr
 }
 
-/// An application whose answers to `/events` and to `/endless` come to no end.
+/// An application whose answers to `/events` and `/endless` never end.
 fn endless() -> SocketAddr {
     application(|head, mut reader, mut stream| {
         let said = match head.split(' ').nth(1) {
@@ -238,7 +239,7 @@ fn answers_without_an_end_keep_no_others_waiting(engine: &str) {
     assert!(served.metric("forebay_upstream_places") >= 25, "{engine}: {}", listed(&served));
 }
 
-/// An application that answers with the head it was sent.
+/// An application that answers with the head of the request.
 fn echo() -> SocketAddr {
     application(|head, _, mut stream| {
         let length = head.len();

@@ -1,4 +1,4 @@
-//! `forebay policy`, with the real program: what it says about files and running servers.
+//! `forebay policy`, with the real program: its output about files and running servers.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -198,8 +198,8 @@ fn lasting_threads(served: &WatchedServer) -> BTreeMap<u32, String> {
     threads
 }
 
-/// The same when they stay as they are: a pool takes a moment to begin its threads, and the kernel
-/// leaves some out of its list while another ends.
+/// The server's lasting threads once they stay the same: a pool takes a moment to begin its threads, and
+/// the kernel leaves some out of its list while another ends.
 fn settled_threads(served: &WatchedServer) -> BTreeMap<u32, String> {
     loop {
         let seen = lasting_threads(served);

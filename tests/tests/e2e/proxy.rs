@@ -43,7 +43,7 @@ on_each_engine!(
     messages_and_trailers_go_both_ways,
 );
 
-/// An application: a thread per connection, which does what the path says.
+/// An application with a thread per connection, whose answers depend on the path.
 struct Application {
     addr: SocketAddr,
     counts: Arc<Counts>,
@@ -52,9 +52,9 @@ struct Application {
 #[derive(Default)]
 struct Counts {
     connections: AtomicUsize,
-    /// But for those that ask whether it is well.
+    /// The number of requests, except for health checks.
     requests: AtomicUsize,
-    /// Clients that left while something was owed to them.
+    /// The number of clients that left before their whole answer.
     left: AtomicUsize,
     is_sick: AtomicBool,
 }
@@ -90,7 +90,7 @@ fn serve_all<R: Read, W: Write>(mut reader: BufReader<R>, mut writer: W, counts:
     while serve(&mut reader, &mut writer, counts).unwrap_or(false) {}
 }
 
-/// Serves one request. Says whether the connection is kept.
+/// Serves one request. Returns whether the connection is kept.
 fn serve<R: Read, W: Write>(
     reader: &mut BufReader<R>,
     writer: &mut W,
@@ -247,7 +247,7 @@ fn body(head: &str, reader: &mut impl BufRead) -> std::io::Result<Vec<u8>> {
     Ok(body)
 }
 
-/// A server with this application behind `/app`, and a file that is its own.
+/// A server with this application behind `/app`, and a file of its own.
 fn start(engine: &str, to: &str, more: &str) -> (Server, Folder) {
     let folder = Folder::new();
     folder.write("root/index.html", "own");
@@ -261,7 +261,7 @@ fn at(application: &Application) -> String {
     format!("\"http://{}\"", application.addr)
 }
 
-/// A client, with what it has received and not looked at.
+/// A client, with the bytes that it has received and not read.
 struct Client {
     stream: TcpStream,
     received: Vec<u8>,
@@ -848,8 +848,8 @@ fn many_streams_are_passed_on_beside_one_another(engine: &str) {
     assert_eq!(client.get("/app/sized").body, b"hello");
 }
 
-/// A stream that is open for long, with small messages in both directions, meets no budget; what follows the
-/// bodies is passed on, and so are interim answers.
+/// A stream that is open for long, with small messages in both directions, meets no budget; trailers are
+/// passed on, and so are interim answers.
 fn messages_and_trailers_go_both_ways(engine: &str) {
     let application = Application::start();
     let (server, _folder) = start(engine, &at(&application), "remove = [\"X-Debug\"]");
@@ -883,8 +883,8 @@ fn messages_and_trailers_go_both_ways(engine: &str) {
     assert!(client.goodbyes.is_empty(), "{engine}: {:?}", client.goodbyes);
 }
 
-/// An application that says it is not well is not asked before it says that it is, and no request has to
-/// find out.
+/// An application that reports itself as unhealthy is not asked before it reports the opposite, and no
+/// request has to find out.
 #[test]
 fn applications_are_asked_whether_they_are_well() {
     let (one, other) = (Application::start(), Application::start());

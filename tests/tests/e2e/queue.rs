@@ -46,7 +46,7 @@ struct State {
     came: Vec<String>,
     /// The heads of these requests.
     heads: Vec<String>,
-    /// How many of them may be answered.
+    /// The number of requests that may be answered.
     answered: usize,
     connections: usize,
     /// Whether the application has ended: it answers no further request.
@@ -115,7 +115,7 @@ impl Gate {
         self.state.0.lock().unwrap().came.clone()
     }
 
-    /// What the last but `back` was asked with, without what differs from request to request.
+    /// The head of the last request but `back`, without the fields that differ from request to request.
     fn head(&self, back: usize) -> String {
         let state = self.state.0.lock().unwrap();
         let head = &state.heads[state.heads.len() - 1 - back];
@@ -145,18 +145,18 @@ impl Gate {
     }
 }
 
-/// Gold before bulk, by the path.
+/// Classes by the path: gold comes before bulk.
 pub(crate) const CLASSES: &str = "[[class]]\nname = \"gold\"\npriority = 0\n\
      [[class]]\nname = \"bulk\"\npriority = 1\n\
      [[rule]]\nname = \"gold\"\npath = \"/gold/*\"\nclass = \"gold\"\n\
      [[rule]]\nname = \"bulk\"\npath = \"/bulk/*\"\nclass = \"bulk\"\n";
 
-/// The same classes; bulk has a share.
+/// The same classes, with a share for bulk.
 pub(crate) fn classes_with_a_share() -> String {
     CLASSES.replace("priority = 1\n", "priority = 1\nshare = \"40%\"\n")
 }
 
-/// A server in front of it: what it says of the application, and the classes.
+/// A server in front of the application, with these settings of the route, and these classes.
 fn serve(engine: &str, gate: &Gate, route: &str, classes: &str) -> (WatchedServer, Folder) {
     let folder = Folder::new();
     folder.write("index.html", "own");
@@ -217,8 +217,8 @@ fn a_class_with_a_share_is_not_starved(engine: &str) {
     bulk_has_its_share(engine, &gate, &served, wait);
 }
 
-/// Bulk is served before gold has been, of which as many requests come: one at a time is let through. `wait`
-/// waits until so many requests wait.
+/// Bulk is served before all of gold, whose requests keep coming: the gate lets one through at a time.
+/// `wait` waits until this number of requests wait.
 pub(crate) fn bulk_has_its_share(
     engine: &str,
     gate: &Gate,
@@ -244,7 +244,7 @@ pub(crate) fn bulk_has_its_share(
     assert!(bulk_meanwhile >= 1, "{engine}: {came:?}");
 }
 
-/// Clients are spread over queues at random, and two share one by chance once in a thousand times: so
+/// Clients are spread over queues at random, and two share one by chance once in a thousand times. So
 /// three servers in a row must fail.
 fn clients_of_a_class_take_turns(engine: &str) {
     let mut orders = Vec::new();
@@ -258,7 +258,7 @@ fn clients_of_a_class_take_turns(engine: &str) {
     assert!(are_in_turn, "{engine}: {orders:?}");
 }
 
-/// What came to the gate of a new server, in this order.
+/// The order in which requests reach the gate of a new server.
 fn order_of_two_clients(engine: &str) -> Vec<String> {
     let gate = Gate::start();
     let folder = Folder::new();
@@ -305,8 +305,8 @@ fn a_full_queue_refuses_and_lower_classes_give_way(engine: &str) {
     assert_eq!(status(&mut only), 200);
 }
 
-/// While one request is let through and one may wait, whose place gold takes: others are refused. `wait` waits
-/// until so many requests wait. Returns the client that gave way.
+/// Fills the server: one request is let through and one may wait, whose place gold takes; others are
+/// refused. `wait` waits until this number of requests wait. Returns the client that gave way.
 pub(crate) fn gold_takes_the_only_place(
     engine: &str,
     gate: &Gate,
@@ -330,7 +330,8 @@ pub(crate) fn gold_takes_the_only_place(
     second
 }
 
-/// How many requests of a class were refused because they would have waited too long, or had no place to.
+/// The number of a class's requests that were refused because they would have waited too long, or had no
+/// place to wait.
 pub(crate) fn refused(served: &WatchedServer, class: &str) -> u64 {
     served.metric(&format!(
         "forebay_class_refused_total{{class=\"{class}\",place=\"request\",reason=\"queue\"}}"
@@ -382,8 +383,8 @@ fn who_leaves_is_not_asked_for(engine: &str) {
     assert_eq!(status(&mut next), 200);
 }
 
-/// With `abort_on_close` a FIN ends a request that waits, and one that is asked for: its place is free when the
-/// application has done with it.
+/// With `abort_on_close` a FIN ends a request that waits, and one that is under way: its place is free
+/// when the application has finished.
 fn an_end_is_a_departure_where_that_is_said(engine: &str) {
     let gate = Gate::start();
     let (served, _folder) = serve(engine, &gate, "in_flight = 1\nabort_on_close = true", CLASSES);
@@ -530,7 +531,7 @@ fn sites_that_share_an_application_count_together(engine: &str) {
     assert_eq!((status(&mut one), status(&mut two)), (200, 200), "{engine}");
 }
 
-/// One is taken out by command, and stays out through a reload.
+/// A command takes an upstream out, and it stays out through a reload.
 #[test]
 fn an_upstream_is_taken_out_and_back_in() {
     let (one, other) = (Gate::start(), Gate::start());
@@ -587,7 +588,7 @@ fn an_upstream_is_taken_out_and_back_in() {
     assert_eq!(asked(&one), 6);
 }
 
-/// What becomes of requests is in their lines, and that an application fails is said.
+/// Log lines show what happened to requests, and the failure of an application is reported.
 #[test]
 fn the_log_says_which_upstream_was_asked_and_what_came_of_it() {
     let gate = Gate::start();
@@ -768,7 +769,7 @@ fn what_is_not_answered_is_counted_by_class() {
     assert!(soon(PATIENCE, line), "{}", served.stdout());
 }
 
-/// What waits for an application for longer than its class should is overload: rules for that hold, with and
+/// A wait for an application beyond the limit of its class is overload: rules for overload hold, with and
 /// without the agent, and no longer than it lasts.
 #[test]
 fn who_waits_for_an_application_brings_rules_for_overload_into_force() {

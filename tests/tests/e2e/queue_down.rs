@@ -27,7 +27,7 @@ on_isolated!(
 
 const WAITING: &str = "forebay_upstream_requests_waiting";
 
-/// An application that answers with what it was sent. It ends as one that is stopped gently does.
+/// An application that answers with the request that it got. It ends like one that is stopped gracefully.
 struct Application {
     addr: SocketAddr,
     is_ending: Arc<AtomicBool>,
@@ -60,7 +60,7 @@ impl Application {
         Application { addr, is_ending, accepts: Some(accepts), connections }
     }
 
-    /// Takes no more, answers what it has, and ends.
+    /// Accepts no more, answers its requests, and ends.
     fn stop(mut self) -> SocketAddr {
         self.is_ending.store(true, SeqCst);
         // it sees that when one more comes
@@ -195,7 +195,7 @@ fn what_is_waited_for_has_bounds(engine: &str) {
     application.stop();
 }
 
-/// Two applications are started again in turn, again and again, while clients ask: none of them notices.
+/// Two applications are restarted in turn, again and again, while clients ask: no client notices.
 fn applications_are_started_again_one_after_the_other(engine: &str) {
     let folder = Folder::new();
     let mut applications: Vec<_> = (0..2).map(|_| Application::start(free_addr())).collect();

@@ -23,21 +23,21 @@ forebay_tests::on_each_engine! {
     the_admin_listener_moves_and_what_needs_a_restart_says_so,
 }
 
-/// Clients that keep their connections.
+/// The number of clients that keep their connections.
 const CLIENTS: usize = 64;
 
-/// How long each of them is idle after an answer, at most. About a hundred requests are made while a
-/// reload lasts; where there is time for all, they ask for more than the server can do.
+/// The longest time that each client is idle after an answer. About a hundred requests are made during a
+/// reload; in the full matrix they ask for more than the server can do.
 fn most_idle_ms() -> u64 {
     if is_full_matrix() { 20 } else { 60 }
 }
 
-/// How long a client that connects for each request is away in between.
+/// The time that a client that connects for each request pauses in between.
 fn away() -> Duration {
     Duration::from_millis(if is_full_matrix() { 0 } else { 2 })
 }
 
-/// One root for each version; what is in it says which.
+/// A root for each version, with files that name it.
 struct Roots(PathBuf);
 
 impl Roots {
@@ -93,10 +93,10 @@ fn connect(addr: SocketAddr) -> std::io::Result<BufReader<TcpStream>> {
     Ok(BufReader::new(stream))
 }
 
-/// What the clients and the operator share.
+/// The state that the clients and the operator share.
 #[derive(Default)]
 struct Shared {
-    /// The version that a reload has confirmed: nothing older may come after.
+    /// The version that a reload has confirmed: no older one may come after.
     least: AtomicU64,
     stop: AtomicBool,
     answers: AtomicU64,
@@ -129,8 +129,8 @@ fn keep_alive(shared: &Arc<Shared>, addr: SocketAddr, count: usize) -> Vec<JoinH
     (0..count).map(client).collect()
 }
 
-/// Clients that connect for each request. If the address `may_be_gone`, a refused connection is
-/// what they expect now and then, but one that was accepted is answered.
+/// Clients that connect for each request. If the address `may_be_gone`, they expect a refused connection
+/// now and then, but an accepted one is answered.
 fn one_each(shared: &Arc<Shared>, addr: SocketAddr, may_be_gone: bool) -> JoinHandle<()> {
     let shared = Arc::clone(shared);
     std::thread::spawn(move || {

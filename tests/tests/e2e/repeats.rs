@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// An application that answers nothing the first time that it is asked for a path.
+/// An application that does not answer the first request for a path.
 struct Application {
     addr: SocketAddr,
-    /// How often it was asked, by method and path.
+    /// The number of requests, by method and path.
     asked: Arc<Mutex<HashMap<String, usize>>>,
 }
 
@@ -103,8 +103,8 @@ fn ask(server: &Server, application: &Application, line: &str, ends: &str) -> (S
     (status, body)
 }
 
-/// Over HTTP/1.1 it may have run as soon as something was written. A stage that only comes late to it is waited
-/// for: its pings go unanswered meanwhile, and requests that may run twice go to another.
+/// Over HTTP/1.1 a request may have run as soon as bytes of it were written. A stage that is only late is
+/// waited for: its pings go unanswered meanwhile, and requests that may run twice go to another.
 #[test]
 fn a_post_outlives_a_stage_that_is_late() {
     let folder = site();

@@ -1,5 +1,5 @@
-//! The runner of the conformance cases must be able to fail: servers that are wrong in one way each
-//! are played against, and each has to be found out.
+//! The runner of the conformance cases must be able to fail: it plays cases against servers that are
+//! wrong in one way each, and has to find each of them.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use forebay_tests::case::Case;
@@ -16,7 +16,7 @@ fn outcome(case: &str, answer: &str) -> Result<(), String> {
     outcome_after("", case, answer)
 }
 
-/// The same, with more lines behind the request.
+/// The outcome with more lines behind the request.
 fn outcome_after(more: &str, case: &str, answer: &str) -> Result<(), String> {
     let date = httpdate::fmt_http_date(SystemTime::now());
     let answer = answer.replace('\n', "\r\n").replace("DATE", &date).into_bytes();

@@ -1,5 +1,5 @@
-//! Applications that sign in connections and not requests (NTLM, Negotiate): what one client has signed in on, no
-//! other gets.
+//! Applications that sign in connections and not requests (NTLM, Negotiate): a connection on which one
+//! client has signed in is not used for another.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::{Answer, Client};
@@ -26,7 +26,7 @@ on_each_engine!(
 );
 on_isolated!(where_stages_share_connections_only_what_is_for_requests_is_offered);
 
-/// HTTP_1_1_REQUIRED (RFC 9113 §7).
+/// The error code HTTP_1_1_REQUIRED (RFC 9113 §7).
 const HTTP_1_1_REQUIRED: u32 = 0xd;
 
 /// An application that believes the user who has signed in on a connection, until that ends.
@@ -38,7 +38,7 @@ struct Application {
 #[derive(Default)]
 struct Counts {
     open: AtomicUsize,
-    /// Connections end with the next answer, without a word about that.
+    /// Whether connections end silently with the next answer.
     is_hasty: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ impl Application {
     }
 }
 
-/// What is known of a connection.
+/// The state of a connection's sign-in.
 enum User {
     Challenged,
     Known(String),
@@ -262,7 +262,7 @@ fn a_client_of_http2_is_sent_to_http1(engine: &str) {
     assert!(client.goodbyes.is_empty(), "{engine}: {:?}", client.goodbyes);
 }
 
-/// What clients get of an application to which one connection carries many of them.
+/// The offers that clients get from an application whose connections carry requests of many clients.
 fn offers_are_withheld(server: &Server, engine: &str) {
     let mut client = Client::connect(server.addr());
     let left = vec!["Basic realm=\"NTLM, x\", charset=\"UTF-8\"".to_owned()];

@@ -1,9 +1,9 @@
-//! Requests that servers read in different ways, passed on to servers that others have written: nginx,
-//! Apache, Python, Node, and Go.
+//! Requests that servers read in different ways, passed on to servers of other projects: nginx, Apache,
+//! Python, Node, and Go.
 //!
-//! Each upstream writes down what it has seen. No request may be seen that is not in the access log here
-//! with the same method and target, none more often than there, none that a rule refuses, however the
-//! upstream reads its path; and after each case another client gets its own answer.
+//! Each upstream writes down the requests that it has seen. It must see no request that is not in our
+//! access log with the same method and target, none more often than that, and none that a rule refuses,
+//! however the upstream reads its path; and after each case another client gets its own answer.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -18,7 +18,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// A loop for many connections, and a thread for each.
+/// The engines: one loop for many connections, and a thread for each.
 const ENGINES: [&str; 2] = ["event", "threads"];
 
 #[test]
@@ -75,7 +75,7 @@ impl Upstream {
         Upstream { child, folder, addr }
     }
 
-    /// Method and target of all that it has seen.
+    /// The methods and targets of all requests that it has seen.
     fn seen(&self) -> Vec<(String, String)> {
         let text = fs::read_to_string(self.folder.join("seen")).unwrap();
         let line = |line: &str| {
@@ -218,7 +218,7 @@ func main() {
 }
 "#;
 
-/// What is sent: `@` is a number that no other case has. What it hides asks for `/secret`, which a rule
+/// The requests: `@` is a number that no other case has. Hidden requests ask for `/secret`, which a rule
 /// refuses.
 fn corpus() -> Vec<String> {
     const INNER: &str = "GET /secret/@ HTTP/1.1\r\nHost: a\r\nX: ";
@@ -436,7 +436,7 @@ fn generous(target: &str) -> String {
     parts.join("/")
 }
 
-/// Method and target of each line of the access log that was passed on, and how often.
+/// The methods and targets in the access log of requests that were passed on, and how often.
 fn judged(server: &Server) -> HashMap<(String, String), usize> {
     let mut judged = HashMap::new();
     for line in server.stdout().lines() {

@@ -1,5 +1,5 @@
-//! Bodies that must be collected before a script is asked, and are too large for memory: they are in files without a
-//! name, have a bound together, and nothing is left of them.
+//! Bodies that must be collected before a script is asked, and are too large for memory: they are in
+//! files without a name, have a bound together, and leave nothing behind.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::process::resident_kib;
@@ -19,7 +19,7 @@ const SUM: &str =
     "<?php $body = file_get_contents('php://input'); $said = strlen($body) . ' ' . md5($body);
     header('Content-Length: ' . strlen($said)); echo $said;";
 
-/// More than any part that is written or read at a time.
+/// A size beyond any part that is written or read at a time.
 const BODY_BYTES: usize = 3_000_000;
 
 on_each_engine!(
@@ -41,7 +41,7 @@ on_isolated!(
     a_push_of_git_is_received,
 );
 
-/// A php-fpm with a script that says what it was sent, and an empty directory.
+/// Starts a php-fpm with a script that reports the body that it got, and an empty directory.
 fn start() -> Option<(Fpm, PathBuf)> {
     let folder = Folder::new();
     folder.write("root/sum.php", SUM);
@@ -61,7 +61,7 @@ fn lines_of(spool: &Path, bytes: &str, engine: &str) -> String {
     format!("spool_dir = {spool:?}\nspool_dir_bytes = \"{bytes}\"\n{alone}")
 }
 
-/// A body that tells its parts apart.
+/// A body whose parts all differ.
 fn body(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at / 251) as u8).collect()
 }
@@ -87,7 +87,7 @@ fn send(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Status and body of the answer, whatever becomes of what is sent.
+/// The status and body of the answer, even if the rest of the request is not taken.
 fn end(stream: &mut TcpStream) -> (u16, String) {
     let _ = stream.write_all(b"0\r\n\r\n");
     let mut answer = Vec::new();
@@ -107,7 +107,7 @@ fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).unwrap().next().is_none()
 }
 
-/// What the script says of bytes.
+/// The report of the script on a body with these bytes.
 fn sum(served: &WatchedServer, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(served.listens_at()).unwrap();
     let head =
@@ -182,11 +182,11 @@ fn a_body_without_room_is_refused_alone(engine: &str) {
     assert!(page.contains("spool_dir") || engine == ISOLATED, "{engine}: {page}");
 }
 
-/// A file system of its own in a directory, until it is dropped.
+/// A file system of its own in a directory, until this is dropped.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// So large; `None` where this may not be done.
+    /// Mounts it with this size; `None` without the right to mount.
     fn mount(at: &Path, size: &str) -> Option<SmallDisk> {
         let mut mount = Command::new("mount");
         let mount = mount.args(["-t", "tmpfs", "-o", &format!("size={size},mode=0777"), "tmpfs"]);
@@ -287,7 +287,7 @@ fn bodies_that_wait_take_little_memory(engine: &str) {
     }
 }
 
-/// fcgiwrap, which runs CGI programs. Dropping it ends it.
+/// A running fcgiwrap, which runs CGI programs. It ends when this is dropped.
 struct CgiWrap(Child);
 
 impl Drop for CgiWrap {

@@ -1,5 +1,6 @@
-//! Classes through the stages of `isolated`: what receive has found orders the queues of the stages behind it, holds in
-//! their rules, and the ledger adds up whatever becomes of a process or a client.
+//! Classes through the stages of `isolated`: the class that receive has found orders the queues of the
+//! stages behind it and holds in their rules, and the ledger adds up whatever happens to a process or a
+//! client.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use crate::isolated::{UNHURRIED, signal, stage};
@@ -51,7 +52,7 @@ fn serve(folder: &Folder, more: &str) -> WatchedServer {
     WatchedServer::with(Options::new(folder.join("site")).engine(ISOLATED).config(&config))
 }
 
-/// A connection on which this was asked.
+/// A connection on which this request was sent.
 fn asked(served: &WatchedServer, target: &str, fields: &str) -> Client {
     let mut client = served.client();
     let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
@@ -61,7 +62,7 @@ fn asked(served: &WatchedServer, target: &str, fields: &str) -> Client {
 
 const GOLD: &str = "Cookie: tier=gold\r\n";
 
-/// What the ledger says of a class.
+/// The counters of the ledger for a class.
 fn ledger(served: &WatchedServer, class: &str) -> [u64; 3] {
     ["requests_total", "answered_total", "cut_total"]
         .map(|what| served.metric(&format!("forebay_class_{what}{{class=\"{class}\"}}")))
@@ -89,7 +90,7 @@ fn the_first_class_passes_those_that_wait_in_respond() {
     }
 }
 
-/// An application that takes far longer than an acknowledgement may, and how often it was asked.
+/// An application that takes far longer than an acknowledgement may, and the number of its requests.
 fn slow_application() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (addr, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));

@@ -1,5 +1,5 @@
-//! The stages of `isolated` one by one: what a process of *process* may do, which instance gets a request, and
-//! what stands in the place of a stage: another program, and a newer one.
+//! The stages of `isolated` one by one: the rights of the stage *process*, the choice of the instance for
+//! a request, and other software or a newer program in the place of a stage.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::isolated::{
@@ -25,14 +25,14 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
-/// A line of what the kernel says of a thread.
+/// A line of the kernel's status of a thread.
 fn status(task: &Path, key: &str) -> String {
     let text = fs::read_to_string(task.join("status")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("{key}:"))).unwrap();
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// `forebay-sys` shows with hostile code what the seal is worth; here, that it is on, on all threads.
+/// The sandbox is on, on all threads; `forebay-sys` shows with hostile code what it is worth.
 #[test]
 fn a_process_stage_is_sealed_and_has_no_files() {
     let folder = site();
@@ -110,7 +110,7 @@ fn get_of(addr: SocketAddr, host: &str, path: &str) -> Vec<u8> {
     wire::exchange(addr, request.as_bytes())
 }
 
-/// A server that says how long requests wait in it, and counts them.
+/// A server that states how long requests wait in it, and counts them.
 fn that_waits(delay_ms: u32) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (addr, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -204,8 +204,8 @@ fn what_process_refuses_is_never_asked_of_other_software() {
     end(server);
 }
 
-/// No stage behind receive judges again: what its rules cannot judge is refused, and what they have judged is
-/// asked for.
+/// No stage behind receive judges again: a request that their rules cannot judge is refused, and one that
+/// they have judged goes on.
 #[test]
 fn what_receive_refuses_is_never_asked_of_other_software() {
     let folder = site();
@@ -317,7 +317,7 @@ fn replace(server: &Server, more: &str) {
     });
 }
 
-/// Other software takes the place of a stage under load; what process decides stays decided.
+/// Other software takes the place of a stage under load; the decisions of process stay in force.
 fn loses_nothing(folder: &Folder, key: &str, addresses: &[SocketAddr]) {
     let server = start(folder, "isolated", UNHURRIED);
     let list: Vec<_> = addresses.iter().map(|addr| format!("\"http://{addr}\"")).collect();
@@ -413,7 +413,7 @@ fn a_newer_program_takes_its_place_under_load() {
     end(server);
 }
 
-/// An application: each request it gets, and an answer that depends on nothing.
+/// An application that reports each request, and always gives the same answer.
 fn application() -> (SocketAddr, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -494,7 +494,7 @@ fn applications_are_asked_by_respond() {
     }
 }
 
-/// TLS, and the name of a request: each stage says what the one before has said.
+/// TLS and the id of a request: each stage passes on what the one before has stated.
 #[test]
 fn what_a_trusted_proxy_says_of_a_request_comes_to_its_application() {
     let folder = site();

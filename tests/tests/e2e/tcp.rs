@@ -1,5 +1,6 @@
-//! Connections that are passed on as they are: by port and by the name in a hello of TLS, to servers that speak
-//! anything. What goes through is compared byte by byte; ends, resets and silences are those of the other side.
+//! Connections that are passed on as they are: by port and by the server name in a TLS ClientHello, to
+//! servers of any protocol. Bytes that go through are compared; ends, resets and silences are those of
+//! the other side.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::{Folder, counting};
@@ -35,7 +36,7 @@ on_each_engine!(
     a_drain_waits_for_connections,
 );
 
-/// A server that does this with each connection.
+/// A server that does something with each connection.
 struct Backend {
     addr: SocketAddr,
     accepted: Arc<AtomicUsize>,
@@ -59,7 +60,7 @@ impl Backend {
         Backend { addr, accepted }
     }
 
-    /// One that says its name, returns what comes, and says a last word when its client has ended.
+    /// A server that sends its name, echoes, and sends a last word when its client has ended.
     fn echo(name: &'static str) -> Backend {
         Backend::start(move |mut stream| {
             if !name.is_empty() {
@@ -111,7 +112,7 @@ fn read(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
     read
 }
 
-/// The lines of the log of connections that were passed on, once there are so many.
+/// The log lines of connections that were passed on, once there are this many.
 fn lines(server: &WatchedServer, count: usize) -> Vec<Value> {
     let lines = || -> Vec<Value> {
         let text = server.stdout();
@@ -216,7 +217,7 @@ fn a_name_in_a_hello_decides(engine: &str) {
     assert_eq!(begun, 3, "{engine}: what is passed on shakes no hands here");
 }
 
-/// A message of a handshake in records of at most so many bytes.
+/// A message of a handshake in records of at most this many bytes.
 fn in_records(message: &[u8], most: usize) -> Vec<u8> {
     let record = |part: &[u8]| [&[22, 3, 1][..], &(part.len() as u16).to_be_bytes(), part].concat();
     message.chunks(most).flat_map(record).collect()
@@ -439,7 +440,7 @@ fn connections_wait_for_a_place(engine: &str) {
     assert_eq!(read(&mut second, 9), b"hereearly", "{engine}");
 }
 
-/// How many connections wait, as `forebay upstream list` says.
+/// The number of connections that wait, as `forebay upstream list` shows it.
 fn waiting(server: &WatchedServer) -> usize {
     let list = std::process::Command::new(forebay_tests::server::binary())
         .args(["upstream", "list", "-c"])
@@ -566,7 +567,8 @@ fn a_drain_waits_for_connections(engine: &str) {
     }
 }
 
-/// PostgreSQL, where it is installed: `psql` by way of the server, as it is and through TLS that it asks for itself.
+/// PostgreSQL, where it is installed: `psql` through the server, plain and through TLS that it asks for
+/// itself.
 #[test]
 fn a_database_answers() {
     let binaries =

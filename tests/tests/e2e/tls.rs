@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-/// Larger than what is kept in memory, so that it is read from the disk.
+/// A size beyond what is kept in memory, so that the file is read from the disk.
 const LARGE: usize = 3_000_000;
 
 fn site() -> Folder {
@@ -37,7 +37,7 @@ fn site() -> Folder {
     folder
 }
 
-/// A server of `folder/site` where TLS is spoken at the second address.
+/// A server of `folder/site` that speaks TLS at the second address.
 fn start(folder: &Folder, engine: &str, lines: &str) -> (Server, SocketAddr) {
     let addr = free_addr();
     let config = format!("{lines}\n[[listener]]\nlisten = [\"https://{addr}\"]\n");
@@ -55,7 +55,7 @@ fn ask(stream: &mut impl Write, target: &str, fields: &str) {
     stream.flush().unwrap();
 }
 
-/// All that comes, without the date.
+/// Reads everything that comes, without the date.
 fn everything(mut stream: impl Read) -> Vec<u8> {
     let mut all = Vec::new();
     stream.read_to_end(&mut all).unwrap();
@@ -127,7 +127,7 @@ fn answers_are_the_same_as_without() {
     }
 }
 
-/// What was agreed with a client is in the lines of its requests, and in no others.
+/// The log lines of a client's requests have the agreed version and cipher, and no other lines do.
 #[test]
 fn lines_say_what_was_agreed() {
     for engine in ENGINES {
@@ -342,7 +342,7 @@ fn a_proxy_may_be_all_that_speaks_tls() {
     }
 }
 
-/// A target may be a whole address. One with https is for TLS, to this server or to a proxy that is trusted.
+/// A target may be an absolute URL. One with https is for TLS, to this server or to a trusted proxy.
 #[test]
 fn an_address_with_https_is_for_tls() {
     for engine in ENGINES {
@@ -534,8 +534,8 @@ fn files_that_are_gone_are_told_of() {
     }
 }
 
-/// A certificate for another host is taken over, as it may be meant; the operator hears what clients make
-/// of it.
+/// A certificate for another host is taken over, because it may be intended; the operator learns how
+/// clients will see it.
 #[test]
 fn a_certificate_for_another_host_is_taken_over_and_told_of() {
     let (folder, authority) = (site(), Authority::new());
@@ -569,7 +569,7 @@ fn a_site_without_a_certificate_is_told_of_at_the_start() {
     assert!(!server.stderr().contains("\"a.example\""), "{}", server.stderr());
 }
 
-/// Each handshake is counted by what has come of it.
+/// Each handshake is counted by its result.
 #[test]
 fn handshakes_are_counted() {
     for engine in ENGINES {
@@ -625,7 +625,7 @@ fn handshakes_are_counted() {
     }
 }
 
-/// Ends a flood, also where a check has failed.
+/// Ends a flood when it is dropped, also where a check has failed.
 struct Ends<'e>(&'e AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -702,7 +702,7 @@ fn a_flood_of_handshakes_keeps_nobody_of_a_higher_class_away() {
     }
 }
 
-/// An operator hears in time that a certificate was not replaced.
+/// An operator learns in time that a certificate was not replaced.
 #[test]
 fn what_has_expired_is_told_and_measured() {
     let (folder, authority) = (site(), Authority::new());

@@ -30,12 +30,12 @@ on_isolated!(
 
 const MANUAL: &str = include_str!("../../../docs/manual/behind-a-proxy.md");
 
-/// An application that answers with the head it was sent, one connection a thread.
+/// An application that answers with the head of the request; a thread for each connection.
 fn application() -> SocketAddr {
     answering(|head| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{head}", head.len()))
 }
 
-/// A server that answers each head so.
+/// A server that answers each head with the text of a function.
 fn answering(said: fn(&str) -> String) -> SocketAddr {
     listen(move |stream| {
         let mut writer = stream.try_clone().unwrap();
@@ -70,7 +70,7 @@ pub(crate) fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     [&[1, kind, 0, 1, high, low, 0, 0], content].concat()
 }
 
-/// The variables of a request, which is received to its end; `None` where there is none.
+/// Reads a whole request of FastCGI, and returns its variables; `None` where there is none.
 pub(crate) fn request_of_fastcgi(stream: &mut TcpStream) -> Option<BTreeMap<String, String>> {
     let mut params = Vec::new();
     loop {
@@ -101,7 +101,7 @@ pub(crate) fn request_of_fastcgi(stream: &mut TcpStream) -> Option<BTreeMap<Stri
     Some(variables)
 }
 
-/// The length of a name or a value, which is taken from the front.
+/// Takes the length of a name or a value from the front.
 fn length(rest: &mut &[u8]) -> usize {
     let bytes = if rest[0] < 128 { 1 } else { 4 };
     let (length, behind) = rest.split_at(bytes);
@@ -131,7 +131,7 @@ fn ask(server: &Server, head: &str) -> (u16, String) {
     (head[9..12].parse().unwrap(), body.to_owned())
 }
 
-/// What is said by lines `NAME: value`.
+/// The values in lines `NAME: value`.
 fn values(text: &str) -> BTreeMap<&str, Vec<&str>> {
     let mut values: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, value) in text.lines().filter_map(|line| line.split_once(": ")) {
@@ -140,7 +140,7 @@ fn values(text: &str) -> BTreeMap<&str, Vec<&str>> {
     values
 }
 
-/// A row of the table: its cells by the heads of their columns, without their backticks.
+/// A row of the table: its cells by the heads of their columns, without backticks.
 type Row = BTreeMap<&'static str, &'static str>;
 
 fn rows() -> Vec<Row> {
@@ -152,7 +152,7 @@ fn rows() -> Vec<Row> {
     rows.collect()
 }
 
-/// The one value of a cell; `None` if it says that there is none.
+/// The one value of a cell; `None` if the cell says that there is none.
 fn one(cell: &'static str) -> Option<&'static str> {
     (cell != "none").then(|| cell.trim_matches('`'))
 }
@@ -379,7 +379,8 @@ fn scripts_are_told_of_the_client_what_a_proxy_has_sent(engine: &str) {
     }
 }
 
-/// Whatever files there are, and with what follows the path of the route.
+/// A program gets every path beneath its route, whatever files exist, with the text behind the path of
+/// the route.
 fn programs_that_are_no_files_have_every_path(engine: &str) {
     let program = program();
     let folder = Folder::new();
@@ -424,7 +425,8 @@ fn programs_that_are_no_files_have_every_path(engine: &str) {
     }
 }
 
-/// Neither by their names, nor as what follows another, nor as an index, by a rule or by a link.
+/// Scripts that are not named never run: not by their names, not behind another's name, not as an index,
+/// by a rule or by a link.
 fn scripts_that_are_not_named_are_never_run(engine: &str) {
     let program = program();
     let folder = Folder::new();
@@ -487,7 +489,8 @@ fn authority() -> SocketAddr {
     answering(|_| "HTTP/1.1 200 OK\r\nRemote-User: alice\r\nContent-Length: 0\r\n\r\n".to_owned())
 }
 
-/// Fields for applications whose values name something of the request; and which application has answered.
+/// Fields for applications whose values have variables of the request, and a field that names the
+/// application that has answered.
 fn values_are_of_the_request(engine: &str) {
     let (app, authority, program) = (application(), authority(), program());
     let folder = Folder::new();

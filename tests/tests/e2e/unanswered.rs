@@ -1,4 +1,4 @@
-//! Commands that no server answers: what is said of why, and that it is said in time.
+//! Commands that no server answers: the reason that they report, in time.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::upgrade::upgrade;
@@ -27,7 +27,7 @@ const COMMANDS: [&[&str]; 8] = [
     &["why", "a"],
 ];
 
-/// What a command says, which fails.
+/// The output of a command, which fails.
 fn said(command: &[&str], file: &Path) -> String {
     let output = Command::new(binary()).args(command).arg("-c").arg(file).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

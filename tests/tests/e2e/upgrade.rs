@@ -1,4 +1,4 @@
-//! `forebay upgrade`: another process takes the place of the one that serves, and no client notices.
+//! `forebay upgrade`: another process takes the place of the serving one, and no client notices.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -26,7 +26,7 @@ forebay_tests::on_each_engine! {
     an_address_that_is_left_is_closed,
 }
 
-/// The supervisor has another supervisor in its place, with stages of its own.
+/// The same with stages: another supervisor takes the supervisor's place, with stages of its own.
 mod isolated {
     #[test]
     fn upgrades_lose_nobody() {
@@ -44,7 +44,7 @@ mod isolated {
     }
 }
 
-/// A directory of one test, with a small file in it.
+/// A directory for one test, with a small file in it.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -65,18 +65,18 @@ impl Drop for Folder {
     }
 }
 
-/// What clients share with the operator.
+/// The state that clients share with the operator.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
     answers: AtomicU64,
-    /// How many answers each client has had.
+    /// The number of answers that each client has had.
     each: Mutex<BTreeMap<u64, u64>>,
     /// The longest time that a request has taken.
     longest_ms: AtomicU64,
 }
 
-/// One answer; says whether another may follow on the connection.
+/// Asks once. Returns whether another answer may follow on the connection.
 fn ask(stream: &mut BufReader<TcpStream>, request: &str) -> bool {
     stream.get_mut().write_all(request.as_bytes()).unwrap();
     let (mut line, mut length, mut goes_on) = (String::new(), 0, true);
@@ -95,7 +95,7 @@ fn ask(stream: &mut BufReader<TcpStream>, request: &str) -> bool {
     goes_on
 }
 
-/// A client that asks again and again, on a connection that it keeps as long as it may.
+/// A client that asks again and again, on a connection that it keeps as long as the server allows.
 fn client(shared: &Arc<Shared>, addr: SocketAddr, keeps: bool, number: u64) -> JoinHandle<()> {
     let shared = Arc::clone(shared);
     let mut pauses = fastrand::Rng::with_seed(number);
@@ -235,7 +235,7 @@ fn an_address_that_is_left_is_closed(engine: &str) {
     drop(next);
 }
 
-/// What commands have changed in a server without stages holds in one with stages, and the other way round.
+/// Changes by commands in a server without stages hold in one with stages, and the other way round.
 #[test]
 fn a_server_with_stages_goes_on_with_what_commands_have_changed() {
     let folder = Folder::new();
@@ -254,7 +254,7 @@ fn a_server_with_stages_goes_on_with_what_commands_have_changed() {
     drop((with_stages, without));
 }
 
-/// A server without stages, one with stages, and one without again: what a reload cannot do.
+/// A server without stages, one with stages, and one without again: a change that a reload cannot make.
 #[test]
 fn a_server_gets_stages_and_loses_them() {
     let folder = Folder::new();

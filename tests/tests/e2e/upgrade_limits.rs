@@ -1,4 +1,5 @@
-//! Limits in an upgrade: the server that serves now and the one that finishes what it has keep them together.
+//! Limits in an upgrade: the server that serves now, and the one that finishes its requests, keep them
+//! together.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::queue::{Gate, ask, status};
@@ -81,7 +82,7 @@ fn upgrade_and_settle(served: &WatchedServer) -> Successor {
     successor
 }
 
-/// A request that waits in the server that serves now.
+/// A request that waits in the new server.
 fn asked_of_the_new(served: &WatchedServer, path: &str, waiting: &str) -> Client {
     let before = served.metric(waiting);
     let client = ask(served, path);

@@ -1,4 +1,5 @@
-//! What lasts longer than an answer, over upgrades: uploads, WebSockets, streams of events, orders of certificates.
+//! Streams that last longer than an answer, over upgrades: uploads, WebSockets, server-sent events,
+//! orders of certificates.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -48,7 +49,7 @@ impl Events {
         Events { reader, next: 0 }
     }
 
-    /// The next ones are all there, and come now.
+    /// Checks that all next events come, and come now.
     fn goes_on(&mut self) {
         // what was buffered is older than what is asked for
         for _ in 0..50 {

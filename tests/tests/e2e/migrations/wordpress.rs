@@ -1,4 +1,5 @@
-//! A real WordPress: its pages, its administration, its programs' interfaces, and what may not be run.
+//! A real WordPress: its pages, its administration, its interfaces for programs, and files that must not
+//! be run.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::answer::Answer;
@@ -10,7 +11,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A picture of one point.
+/// A picture of one pixel.
 const PICTURE: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\0\0\0\nIDATx\x9cc\0\x01\0\0\x05\0\x01\r\n-\xb4\0\0\0\0IEND\xaeB`\x82";
 
 /// A visitor of the blog, with cookies.
@@ -39,7 +40,8 @@ impl Visitor {
         answer
     }
 
-    /// The same, and notes what does not change from one time to the next.
+    /// Asks, keeps the cookies, and notes the parts of the answer that do not change from one time to the
+    /// next.
     fn look(&mut self, seen: &mut Seen, line: &str, fields: &[&str], body: &[u8]) -> Answer {
         let answer = self.ask(line, fields, body);
         note(seen, line, &answer, line.starts_with("HEAD "));
@@ -75,7 +77,7 @@ fn note(seen: &mut Seen, asked: &str, answer: &Answer, is_head: bool) {
     seen.note_answer(asked, &answer, is_head);
 }
 
-/// A value of a text in JSON, by what stands before it.
+/// A value in a text of JSON, by the text before it.
 fn between<'a>(text: &'a str, begin: &str, end: char) -> &'a str {
     text.split_once(begin).and_then(|(_, rest)| rest.split(end).next()).unwrap_or_default()
 }
