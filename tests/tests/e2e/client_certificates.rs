@@ -62,7 +62,7 @@ impl Edge {
         Arc::new(self.servers.client())
     }
 
-    /// What a new connection that asks for `name` has for the site of `host`.
+    /// The status and text that a new connection for the name `name` gets from the site of `host`.
     fn get(&self, client: &Arc<ClientConfig>, name: &str, host: &str) -> Option<(u16, String)> {
         get(&mut connect(client, self.addr, name), host)
     }
@@ -116,7 +116,7 @@ fn status(answer: Option<(u16, String)>) -> Option<u16> {
     answer.map(|(status, _)| status)
 }
 
-/// Both versions of TLS and of HTTP.
+/// Tests both versions of TLS and of HTTP.
 #[test]
 fn clients_come_in_by_their_certificates() {
     for engine in ENGINES {
@@ -159,7 +159,7 @@ fn clients_come_in_by_their_certificates() {
     }
 }
 
-/// The certificate is for all three, but what is asked of clients is not the same.
+/// The certificate covers all three sites, but they ask clients for different things.
 #[test]
 fn a_connection_is_for_sites_that_ask_the_same() {
     for engine in ENGINES {
@@ -187,7 +187,8 @@ fn a_connection_is_for_sites_that_ask_the_same() {
     }
 }
 
-/// What a proxy says of its client shows no certificate: whom `tls.redirect` does not send to TLS is refused.
+/// A proxy's statement about its client shows no certificate: a client that `tls.redirect` does not
+/// redirect is refused.
 #[test]
 fn a_proxy_that_says_https_shows_no_certificate() {
     for engine in ENGINES {
@@ -258,8 +259,8 @@ fn a_session_opens_no_site_that_asks_for_more() {
     }
 }
 
-/// A session is resumed with the process that has taken the place of the one it began with, unless that asks for more
-/// by now.
+/// A session is resumed with the process that has taken the place of the one where it began, unless the
+/// new one asks for more.
 #[test]
 fn sessions_survive_an_upgrade() {
     for engine in ENGINES {
@@ -334,7 +335,7 @@ fn changed_lists_and_authorities_are_taken_over() {
     }
 }
 
-/// What a rule says of certificates, and what is in lines.
+/// A rule's condition on certificates, and the fields of certificates in the log.
 #[test]
 fn rules_and_lines_know_who_it_is() {
     for engine in ENGINES {

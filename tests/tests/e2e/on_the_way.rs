@@ -955,7 +955,7 @@ fn applications_are_told_of_clients_by_those_who_are_trusted(engine: &str) {
     }
 }
 
-/// The field names which of several applications has answered.
+/// Balancing among several applications: by hash, and with few requests at first for one that is back.
 #[test]
 fn requests_of_one_kind_come_to_one_application_and_one_that_is_back_gets_few() {
     fn says(_: &str, _: &[u8]) -> Vec<u8> {

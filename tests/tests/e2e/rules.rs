@@ -128,7 +128,7 @@ fn a_connection_of_http2_is_drained_after_its_last_request() {
     client.until_closed();
 }
 
-/// A connection limit that an earlier rule leaves out is not set by a later one.
+/// Requests that an earlier rule leaves unlimited are not limited by a later one.
 #[test]
 fn unlimited_keeps_later_limits_away() {
     let server = start(

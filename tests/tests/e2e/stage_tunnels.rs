@@ -13,8 +13,8 @@ use forebay_tests::{Options, Server};
 use rustix::process::Signal;
 use std::net::TcpStream;
 
-/// A long limit for tests in which no stage hangs: a stage that is late with a tunnel is waited for.
-/// Tests that open tunnels otherwise may get none.
+/// A long limit for tests in which no stage hangs: a stage that is late with a tunnel is waited for, since
+/// no other instance may open the tunnel again.
 const UNHURRIED: &str = "isolated.acknowledge_ceiling = \"1m\"\n";
 
 /// One process of each stage, and the application at `/ws`.

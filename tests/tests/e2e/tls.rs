@@ -127,7 +127,7 @@ fn answers_are_the_same_as_without() {
     }
 }
 
-/// The log lines of a client's requests have the agreed version and cipher, and no other lines do.
+/// The log lines of a client's requests have what its handshake has agreed on, and other lines do not.
 #[test]
 fn lines_say_what_was_agreed() {
     for engine in ENGINES {

@@ -67,13 +67,13 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// What comes is sent back.
+/// Checks that a tunnel echoes.
 fn echoes(tunnel: &mut TunnelEnd) {
     tunnel.send(b"a word");
     assert_eq!(tunnel.take(6), b"a word");
 }
 
-/// Whether the process has gone, or is only left for its parent to see.
+/// Whether the process has ended, even if its parent has not waited for it yet.
 fn is_gone(process: u32) -> bool {
     let status =
         std::fs::read_to_string(Path::new("/proc").join(process.to_string()).join("status"));
@@ -98,7 +98,8 @@ fn is_with(process: u32, stream: &TcpStream) -> bool {
     links.any(|link| link.is_ok_and(|link| link.as_os_str() == socket.as_str()))
 }
 
-/// A WebSocket with this process. For some milliseconds after an upgrade the one before may accept, too.
+/// Opens a WebSocket to this process. For some milliseconds after an upgrade the old process may still
+/// accept, too.
 fn tunnel_with(process: u32, server: &Server) -> TunnelEnd {
     let mut found = None;
     let is_there = soon(PATIENCE, || {

@@ -44,7 +44,7 @@ on_isolated!(
 
 const HEAD_OF_FLOODS: [&str; 5] = ["pings", "continuation", "window", "settings", "interim"];
 
-/// An application that speaks HTTP/2 and does what the path says; in one thread per connection.
+/// An application that speaks HTTP/2, whose answers depend on the path; a thread for each connection.
 pub(crate) struct Application {
     pub(crate) addr: SocketAddr,
     counts: Arc<Counts>,
@@ -54,14 +54,14 @@ pub(crate) struct Application {
 struct Counts {
     connections: AtomicUsize,
     requests: AtomicUsize,
-    /// Streams that were reset by the other side.
+    /// The number of streams that the other side has reset.
     resets: AtomicUsize,
-    /// Connections of HTTP/1.1.
+    /// The number of connections of HTTP/1.1.
     plain: AtomicUsize,
 }
 
 impl Application {
-    /// At an address of its own.
+    /// Starts an application at an address of its own.
     pub(crate) fn start() -> Application {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (addr, counts) = (listener.local_addr().unwrap(), Arc::<Counts>::default());
@@ -200,7 +200,7 @@ impl Served {
         });
     }
 
-    /// The head of a request is there.
+    /// Handles the head of a request.
     fn begins(&mut self, stream: u32) -> io::Result<()> {
         let path = self.paths[&stream].clone();
         match &*path {
@@ -251,7 +251,7 @@ impl Served {
         self.machine.offer(stream);
     }
 
-    /// Some of the body of a request.
+    /// Handles a part of the body of a request.
     fn comes(&mut self, stream: u32, bytes: &[u8]) {
         *self.said.entry(stream).or_default() += bytes.len();
         if self.paths.get(&stream).is_some_and(|path| path == "/echo")
@@ -262,7 +262,7 @@ impl Served {
         }
     }
 
-    /// A request is whole.
+    /// Handles the end of a request.
     fn ends(&mut self, stream: u32) {
         let said = self.said.get(&stream).copied().unwrap_or_default();
         let Some((body, is_whole)) = self.bodies.get_mut(&stream) else { return };
@@ -272,7 +272,7 @@ impl Served {
         self.machine.offer(stream);
     }
 
-    /// What no application should say.
+    /// Sends frames that no application should send.
     fn flood(&mut self, stream: u32, kind: &str) -> io::Result<()> {
         self.flush()?;
         let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
@@ -503,7 +503,7 @@ fn applications_that_keep_no_rule_are_left(engine: &str) {
     }
 }
 
-/// What a request for another protocol gets.
+/// The answer to a request for another protocol.
 fn change(server: &Server, path: &str) -> String {
     let mut stream = wire::connect(server.addr());
     let asks = format!(

@@ -1,5 +1,5 @@
-//! Requests that share connections to an application (`http2_connections`): they go on at once, keep to what the
-//! application takes, and what becomes of one is not what becomes of the others.
+//! Requests that share connections to an application (`http2_connections`): they run at once, keep to the
+//! application's limits, and do not affect one another.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 mod application;
@@ -42,7 +42,8 @@ on_isolated!(
     through_tls_connections_are_shared_too,
 );
 
-/// As many connections as are said are those of a process: `isolated` has one that asks applications.
+/// The setting of connections for an engine: it counts for each process, and `isolated` has one process
+/// that asks applications.
 fn of_engine(engine: &str) -> &str {
     if engine == ISOLATED { "isolated.respond = 1\n" } else { "" }
 }

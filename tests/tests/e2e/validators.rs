@@ -1,5 +1,5 @@
-//! Tags and dates of files: the same bytes have the same tag, and other bytes have another, whatever the file
-//! system says of them and whichever way they are sent.
+//! Tags and dates of files: the same bytes have the same tag, and other bytes have another, whatever the
+//! file system reports of them and however they are sent.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::isolated::UNHURRIED;
@@ -28,7 +28,7 @@ on_isolated!(
     a_compressed_picture_is_in_its_coding,
 );
 
-/// More than `cache.file_bytes`.
+/// A size beyond `cache.file_bytes`.
 const LARGE_BYTES: usize = 700_000;
 
 fn serve(folder: &Folder, engine: &str, lines: &str) -> Server {
@@ -48,7 +48,7 @@ fn tag(answer: &Answer) -> String {
     answer.value("ETag").unwrap().to_owned()
 }
 
-/// Writes into the file that is there, and puts its time back.
+/// Writes into the existing file, and restores its time.
 fn write_in_place(folder: &Folder, name: &str, bytes: &[u8], then: SystemTime) {
     let path = folder.join(name);
     let mut file = File::options().write(true).open(path).unwrap();

@@ -1,4 +1,5 @@
-//! Apache's WebDAV behind the proxy, beneath a path of the site and through TLS: what its clients copy and move arrives.
+//! Apache's WebDAV behind the proxy, beneath a path of the site and through TLS: copies and moves of its
+//! clients arrive.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -14,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 
 on_each_engine!(files_are_copied_and_moved, where_it_leads_elsewhere_nothing_is_copied);
 
-/// An Apache whose WebDAV has this folder's `dav`.
+/// An Apache whose WebDAV serves this folder's `dav`.
 struct Apache {
     child: Child,
     folder: Folder,

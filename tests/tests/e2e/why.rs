@@ -1,4 +1,4 @@
-//! `forebay why`: pages that say no carry an id, and the server knows what has decided.
+//! `forebay why`: error pages have an id, and the server knows the decision behind it.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use crate::operator_bans::{OTHER, PROXY, STRANGER, done, forebay, start};
@@ -15,7 +15,7 @@ on_each_engine! {
     an_application_that_is_down_is_named,
 }
 
-/// A whole answer on a connection of its own.
+/// Reads a whole answer on a connection of its own.
 fn ask(server: &Server, from: &str, path: &str, fields: &str) -> String {
     let from: IpAddr = from.parse().unwrap();
     let mut stream = connect_from(from, server.addr()).unwrap();
@@ -28,7 +28,7 @@ fn ask(server: &Server, from: &str, path: &str, fields: &str) -> String {
     answer
 }
 
-/// The id in the head and, of a page of the server's own, in its text.
+/// The id in the head, which must also be in the text of a page of the server's own.
 #[track_caller]
 fn id_of(answer: &str) -> String {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();

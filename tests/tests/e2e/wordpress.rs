@@ -27,7 +27,7 @@ const SCRIPT: &str = "<?php
         echo $name, '=', $_SERVER[$name] ?? '(none)', \"\\n\";
     echo 'page=', trim($page, '/'), \"\\n\", 'posted=', http_build_query($_POST), \"\\n\";";
 
-/// Files below the root of one, but for scripts.
+/// The files below the root of a WordPress, except for scripts.
 const FILES: [(&str, &str); 6] = [
     ("wp-includes/js/jquery.js", "jquery"),
     ("wp-content/themes/x/style.css", "style"),
@@ -60,7 +60,7 @@ fn install(home: &str) -> Option<Fpm> {
     Fpm::start(folder, 2, "wordpress.rs")
 }
 
-/// As the manual has it.
+/// Starts a server with the manual's configuration.
 fn serve(fpm: &Fpm, engine: &str, lines: &str) -> Server {
     Server::start(&Options::new(fpm.root()).engine(engine).config(&fpm.lines(lines)))
 }
@@ -68,7 +68,7 @@ fn serve(fpm: &Fpm, engine: &str, lines: &str) -> Server {
 const RULES: &str = "[[access]]\npath = \"/wp-content/uploads/*.php\"\ndeny = [\"0.0.0.0/0\", \"::/0\"]\n\
                      [[access]]\npath = \"/xmlrpc.php\"\nallow = [\"192.0.2.0/24\"]\n";
 
-/// Status, head and body.
+/// The status, head and body of an answer.
 fn ask(server: &Server, method: &str, target: &str, body: &str) -> (u16, String, String) {
     let length = match body {
         "" => String::new(),
@@ -201,7 +201,7 @@ fn each_path_is_answered_by_what_wordpress_wants(engine: &str) {
     assert!(status == 200 && body.is_empty() && head.contains("X-Script"), "{engine}: {head}");
 }
 
-/// `/blog` is WordPress, and the rest of the site something else.
+/// WordPress is at `/blog`, and the rest of the site is something else.
 fn one_in_a_folder_is_found_there(engine: &str) {
     let Some(fpm) = install("blog/") else { return };
     fpm.folder().write("root/index.html", "home");
@@ -220,7 +220,7 @@ fn one_in_a_folder_is_found_there(engine: &str) {
     assert!(matches!(status, 301 | 308) && head.contains("Location: /blog/"), "{engine}: {head}");
 }
 
-/// Addresses as WordPress makes them for servers without rewrites: `/index.php/2026/11/hello/`.
+/// Addresses as WordPress makes them for servers without rewrites work: `/index.php/2026/11/hello/`.
 fn addresses_through_index_php_work(engine: &str) {
     let Some(fpm) = install("") else { return };
     let server = serve(&fpm, engine, "");

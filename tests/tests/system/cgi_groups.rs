@@ -1,5 +1,5 @@
-//! Programs for requests (CGI) in control groups: what bounds them, that places are used again, and that nothing is left,
-//! however the server, its launcher or a program ends.
+//! Programs for requests (CGI) in control groups: their bounds, that places are used again, and that no
+//! group is left, however the server, its launcher or a program ends.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::cgroups::{group, missing};
@@ -14,7 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
-/// Programs, and what each sleeps for, by which it is found.
+/// Programs, and the time for which each sleeps, by which it is found.
 struct Bed {
     folder: Folder,
     marker: String,
@@ -61,7 +61,7 @@ impl Bed {
         WatchedServer::with(self.options(engine, more))
     }
 
-    /// The processes that sleep for it.
+    /// The processes that sleep for that time.
     fn sleepers(&self) -> Vec<u32> {
         let is_one = |pid: &u32| {
             let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -72,7 +72,7 @@ impl Bed {
         all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_one).collect()
     }
 
-    /// Asks for a program that hangs, and returns its group by memory once it runs, and the connection.
+    /// Asks for a program that hangs. Returns its memory group once it runs, and the connection.
     fn hang(&self, server: &WatchedServer) -> (PathBuf, std::net::TcpStream) {
         let before = self.sleepers();
         let mut stream = server.connect();
@@ -197,7 +197,7 @@ fn whoever_is_killed_leaves_no_group_beyond_the_next_start() {
     assert!(server, "{root:?} is left");
 }
 
-/// Both have groups, and neither takes those of the other away.
+/// Two servers both have groups, and neither removes those of the other.
 #[test]
 fn an_upgrade_has_programs_of_both_servers() {
     if is_skipped() {

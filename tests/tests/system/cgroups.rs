@@ -19,7 +19,8 @@ isolated.memory_max = { respond = \"512MiB\", process = \"128MiB\" }
 isolated.tasks_max = { process = 64 }
 ";
 
-/// Stage, file with version 1, file with version 2, controller, value with each.
+/// The stage, its file in version 1, its file in version 2, the controller, and the value in each
+/// version.
 const EXPECTED: [(&str, &str, [&str; 2], [&str; 2]); 6] = [
     ("receive", "cpu", ["cpu.shares", "cpu.weight"], ["2048", "200"]),
     ("respond", "cpu", ["cpu.shares", "cpu.weight"], ["512", "50"]),
@@ -86,7 +87,7 @@ fn groups(server: &Server) -> Option<Vec<PathBuf>> {
     Some(groups)
 }
 
-/// Why groups cannot be tested here.
+/// The reason why groups cannot be tested here.
 pub(crate) fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("this test of cgroups.rs needs root".to_owned());

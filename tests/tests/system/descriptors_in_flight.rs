@@ -1,5 +1,5 @@
-//! Descriptors on their way to other processes, of which the kernel bounds how many a user may have (unix(7),
-//! ETOOMANYREFS): a server that may hand nothing over says so, and blames no receiver.
+//! Descriptors on their way to other processes, of which the kernel allows a user only a limited number
+//! (unix(7), ETOOMANYREFS): a server that may hand none over says so, and blames no receiver.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::WatchedServer;
@@ -18,16 +18,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::thread;
 
-/// A user of this test alone, for whom descriptors on their way are counted.
+/// A user for this test alone, because the kernel counts descriptors on their way by user.
 const USER: u32 = 61_236;
 
-/// Descriptors that the server may have: as many may be on their way.
+/// The number of descriptors that the server may have, and that may be on their way.
 const MOST: usize = 300;
 
-/// Descriptors in one message.
+/// The number of descriptors in one message.
 const BATCH: usize = 200;
 
-/// Has as many descriptors on their way as the user may have, until what this returns is dropped.
+/// Has as many descriptors on their way as the user may have, until the result is dropped.
 fn fill() -> (UnixStream, UnixStream) {
     // of one thread, and not of the process
     let fill = || {

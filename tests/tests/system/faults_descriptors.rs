@@ -25,12 +25,12 @@ forebay_tests::on_each_engine! {
     a_flood_of_handshakes_with_it_takes_nothing_from_the_site,
 }
 
-/// Descriptors the server may have.
+/// The number of descriptors that the server may have.
 const ALLOWED: usize = 64;
-/// Connections it is asked for.
+/// The number of connections that clients open.
 const CROWD: usize = 200;
 
-/// More connections than there can be.
+/// Limits above what the descriptors allow.
 const CARELESS: &str = "limits.connections = 100000\nlimits.connections_per_client = 100000";
 /// An idle connection is kept as long as without load: otherwise it soon makes room for clients in the
 /// queue, and over time any number of clients are served.
@@ -54,7 +54,7 @@ fn narrow(engine: &str, folder: &Folder, settings: &str) -> WatchedServer {
     WatchedServer::with(options.config(settings))
 }
 
-/// The share of one core that the server uses while nothing is asked of it.
+/// The share of one core that the server uses while no client asks.
 fn idle_share(server: &Server) -> f64 {
     let before = processor_time(server.pid());
     thread::sleep(Duration::from_secs(1));
@@ -66,7 +66,7 @@ fn is_served(served: &WatchedServer) -> bool {
     served.client().get("/").is_ok_and(|answer| answer.status == 200)
 }
 
-/// What the crowd got, for people.
+/// A summary of the crowd's answers, for messages.
 fn summary(crowd: &Crowd) -> String {
     let empty = crowd.members.iter().filter(|member| member.received.is_empty()).count();
     let [fine, busy] = [200, 503].map(|status| crowd.answered(status));
@@ -152,8 +152,8 @@ fn exhausted_descriptors_are_survived(engine: &str) {
     }
 }
 
-/// A crowd that is there before the server has started altogether takes what clients may take, and
-/// nothing that the server itself still needs: it starts all the same.
+/// A crowd that comes before the server has completely started takes the descriptors for clients, and
+/// none that the server itself still needs: it starts all the same.
 fn a_crowd_at_the_start_does_not_end_the_server(engine: &str) {
     let folder = site();
     for round in 0..8 {
@@ -199,9 +199,9 @@ fn who_waits_for_a_descriptor_is_answered_in_the_end(engine: &str) {
     assert!(soon(PATIENCE, || is_served(&served)));
 }
 
-/// Files need descriptors too: with the connections there are, more large files are asked for than
-/// can be open at once (and the cache of open files would like to keep them all). Every request
-/// gets an answer, 503 at worst, and with fewer connections every file is served again.
+/// Files need descriptors, too: beside the connections, more large files are asked for than can be open
+/// at once (and the cache of open files would like to keep them all). Every request gets an answer, 503
+/// at worst, and with fewer connections every file is served again.
 fn files_that_cannot_be_opened_get_a_503(engine: &str) {
     let folder = site();
     let served = narrow(engine, &folder, &format!("{KEPT}\ncache.open_files = 1000"));
@@ -217,7 +217,7 @@ fn files_that_cannot_be_opened_get_a_503(engine: &str) {
     assert!(soon(PATIENCE, || is_served(&served)), "not served on a new connection");
 }
 
-/// Descriptors of a server whose admin listener is flooded.
+/// The number of descriptors of a server whose admin listener is flooded.
 const FEW: usize = 640;
 
 /// A client that fills the admin listener, and keeps what it refuses from ending, takes what was set
@@ -254,7 +254,8 @@ fn with_few_descriptors(engine: &str, site: &Folder) -> Option<Options> {
     Some(Options { wrapper, ..Options::new(site.path()).engine(engine) })
 }
 
-/// Connections that say this and no more to the admin listener, while as many clients come to the site.
+/// Opens connections that send these bytes and no more to the admin listener, while as many clients come
+/// to the site.
 fn flood(server: &Server, admin: SocketAddr, words: &[u8]) {
     const CLIENTS: usize = 200;
     /// Descriptors of the admin listener (its connections, those that linger, one that is being refused)
@@ -276,7 +277,7 @@ fn flood(server: &Server, admin: SocketAddr, words: &[u8]) {
     assert!(most <= at_rest + SET_APART, "{most} descriptors, {at_rest} at rest");
 }
 
-/// Once a second the server looks whether the paths of roots lead where they did: of one at a time.
+/// Once a second the server checks whether the paths of roots lead where they did, one root at a time.
 #[test]
 fn a_look_at_many_roots_takes_few_descriptors() {
     const ROOTS: usize = 200;

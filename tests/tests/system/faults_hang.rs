@@ -21,10 +21,10 @@ forebay_tests::on_each_engine! {
     a_fifo_is_neither_served_nor_waited_for,
 }
 
-/// What hangs here hangs until the test releases it.
+/// Long limits: a call that hangs here hangs until the test releases it.
 const PATIENT: &str = "timeouts.job = \"1h\"\ntimeouts.send_window = \"1h\"";
 
-/// Requests that wait for a file that hangs.
+/// The number of requests that wait for a file that hangs.
 const WAITING: usize = 40;
 /// The number of files that were never asked for before.
 const COLD: usize = 60;

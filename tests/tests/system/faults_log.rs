@@ -21,7 +21,7 @@ forebay_tests::on_each_engine! {
 }
 
 const DROPPED: &str = "forebay_log_dropped_lines_total";
-/// Requests sent in one go.
+/// The number of requests that are sent in one go.
 const BATCH: usize = 100;
 
 fn site() -> Folder {
@@ -59,7 +59,7 @@ fn send_until_dropped(served: &WatchedServer) -> usize {
     panic!("no line was dropped after {} requests", 2000 * BATCH);
 }
 
-/// How many whole lines `log` holds, and how many that were torn.
+/// The number of whole lines in `log`, and of torn ones.
 fn lines(log: &str) -> (usize, usize) {
     let is_whole = |line: &&str| line.starts_with("127.") && line.ends_with("uuuu\"");
     let (whole, torn): (Vec<_>, Vec<_>) = log.lines().partition(is_whole);
@@ -77,7 +77,8 @@ fn a_full_device_costs_lines_and_no_request(engine: &str) {
     assert!(soon(PATIENCE, || served.metric(DROPPED) == all), "{} dropped", served.metric(DROPPED));
 }
 
-/// A file may not grow any more (RLIMIT_FSIZE), whose signal ends processes that do not expect it.
+/// The log file may not grow any more (RLIMIT_FSIZE); the signal for that ends processes that do not
+/// expect it.
 fn a_limit_of_files_costs_lines_and_no_request(engine: &str) {
     let folder = site();
     let access = folder.join("access.log");
@@ -88,8 +89,8 @@ fn a_limit_of_files_costs_lines_and_no_request(engine: &str) {
 }
 
 /// The file system fills: requests go on and lines are dropped. When there is room again, lines are
-/// written again, each request is either logged or counted as dropped, and of the line that found no
-/// room the beginning stays, on a line of its own.
+/// written again, each request is either logged or counted as dropped, and the beginning of the line that
+/// found no room stays, on a line of its own.
 fn a_full_disk_costs_lines_until_there_is_room(engine: &str) {
     let folder = site();
     fs::create_dir(folder.join("disk")).unwrap();
@@ -159,7 +160,7 @@ fn a_pipe_that_nobody_reads_costs_lines_until_somebody_reads(engine: &str) {
     assert!(torn <= 1, "{torn} lines are torn, by one pipe that was full");
 }
 
-/// Reads what is in the pipe, without waiting.
+/// Reads the bytes in the pipe, without waiting.
 fn read_all(pipe: &mut File, into: &mut Vec<u8>) {
     match pipe.read_to_end(into) {
         Ok(_) => {}

@@ -74,7 +74,7 @@ fn holds(set: &str, element: &str) -> bool {
     text.split([' ', ',', '\n']).any(|word| word == element)
 }
 
-/// How many packets a counter of the server's table has seen since the server has looked at it.
+/// The number of packets that a counter of the server's table has seen since the server has read it.
 fn packets(counter: &str) -> u64 {
     let text = run("nft", &["list", "counter", "inet", "forebay", counter]);
     let found = text.split_once("packets ").and_then(|(_, rest)| rest.split(' ').next());
@@ -88,7 +88,7 @@ fn site() -> (Folder, Options) {
     (folder, options.config("user = \"nobody\"\nfirewall.mode = \"nftables\""))
 }
 
-/// A socket that belongs to a client.
+/// A socket with the address of a client.
 fn socket(from: &str, flags: SocketFlags, to: SocketAddr) -> OwnedFd {
     let from = SocketAddr::new(from.parse::<IpAddr>().unwrap(), 0);
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -97,7 +97,7 @@ fn socket(from: &str, flags: SocketFlags, to: SocketAddr) -> OwnedFd {
     socket
 }
 
-/// Sends a SYN, which is sent again until the socket is dropped.
+/// Sends a SYN, which the kernel repeats until the socket is dropped.
 fn knock(from: &str, to: SocketAddr) -> OwnedFd {
     let socket = socket(from, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, to);
     assert_eq!(connect(&socket, &to), Err(Errno::INPROGRESS));
@@ -108,7 +108,7 @@ fn is_connected(socket: &OwnedFd) -> bool {
     rustix::net::getpeername(socket).is_ok()
 }
 
-/// What a client gets: an answer, or nothing.
+/// The answer that a client gets, which may be empty.
 fn get(from: &str, to: SocketAddr) -> String {
     let socket = socket(from, SocketFlags::CLOEXEC, to);
     connect(&socket, &to).unwrap();
@@ -125,13 +125,13 @@ fn is_served(from: &str, to: SocketAddr) -> bool {
     get(from, to).ends_with("hello")
 }
 
-/// A client uses its limit up, and is refused once.
+/// Has a client use up its limit, and be refused once.
 fn be_refused(from: &str, to: SocketAddr) {
     assert!(is_served(from, to) && is_served(from, to));
     assert!(!is_served(from, to));
 }
 
-/// What `policy show` says.
+/// The output of `policy show`.
 fn shown(server: &Server) -> String {
     let file = server.file();
     run(binary().to_str().unwrap(), &["policy", "show", "-c", file.to_str().unwrap()])
@@ -168,7 +168,8 @@ fn a_refused_client_is_dropped_by_the_firewall(engine: &str) {
     });
 }
 
-/// The table stays in force, with the clients in it, while another process takes the place, and goes with the last.
+/// The table stays in force, with the clients in it, while another process takes the server's place, and
+/// is removed with the last one.
 fn an_upgrade_keeps_the_table(engine: &str) {
     let engine = engine.to_owned();
     alone("an_upgrade_keeps_the_table", move || {
@@ -242,7 +243,8 @@ fn a_crash_of_receive_lets_nobody_in(engine: &str) {
     });
 }
 
-/// Whatever limits and rules say of it; and a reload that spares a client takes it out.
+/// A proxy is in no set, whatever limits and rules say of it; and a reload that spares a client removes
+/// it from the set.
 fn a_proxy_is_in_no_set(engine: &str) {
     const ALL: &str = "[[rule]]\nname = \"all\"\nrequests = { rate = \"1/h\", ignore = \"10m\" }\n";
     const DROP: &str = "[[rule]]\nname = \"bad\"\nclient = \"127.0.6.0/24\"\naction = \"drop\"\n";
@@ -411,7 +413,7 @@ fn without_its_helper_the_server_goes_on() {
     });
 }
 
-/// Starts a server that ends by itself, and says what it said.
+/// Starts a server that ends by itself. Returns its exit code and its output.
 fn start(options: &Options) -> (Option<i32>, String) {
     let folder = Folder::new();
     let text =

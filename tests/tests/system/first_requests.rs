@@ -54,7 +54,7 @@ fn connect(ip: &str) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// What comes until the server closes.
+/// The answer, until the server closes.
 fn ask(ip: &str, head: &str) -> io::Result<String> {
     let mut stream = connect(ip)?;
     stream.write_all(head.as_bytes())?;
@@ -67,7 +67,7 @@ fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 }
 
-/// The status of each of so many requests.
+/// The status of each of this number of requests.
 fn statuses(net: &Net, ip: &'static str, path: &'static str, count: usize) -> Vec<u16> {
     net.client(move || {
         let status = |answer: String| answer[9..12].parse().unwrap();
@@ -134,7 +134,7 @@ fn what_rules_refuse_by_url_costs_no_accept() {
     }
 }
 
-/// What user space refuses, the kernel refuses in the same words.
+/// Requests that user space refuses, the kernel refuses in the same words.
 #[test]
 fn an_error_of_the_kernel_is_one_that_clients_understand() {
     if !is_root() {
@@ -206,7 +206,7 @@ fn buckets_go_on_through_reloads_and_upgrades() {
     }
 }
 
-/// How often one is held.
+/// The number of times that a request is held.
 const ROUNDS: usize = 3;
 
 #[test]

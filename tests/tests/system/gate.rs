@@ -1,4 +1,4 @@
-//! Rules in the kernel: what judges SYNs. See `net.rs` for where.
+//! Rules in the kernel, which judge SYNs. See `net.rs` for where.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use super::net::{
@@ -78,7 +78,7 @@ const RUNGS: [&str; 2] = ["address", "full"];
 pub(super) const CLASSES: &str = "[[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n\
      [[rule]]\nname = \"to gold\"\npath = \"/gold\"\nclass = \"gold\"\n";
 
-/// These lines on this rung, where SYNs are answered if that can be.
+/// The configuration with these lines on this rung, where the gate answers SYNs if it can.
 fn on(rung: &str, lines: &str) -> String {
     let classes = if rung == "full" { CLASSES } else { "" };
     format!("user = \"nobody\"\ngate = \"{rung}\"\n{lines}{classes}")
@@ -162,7 +162,8 @@ fn an_upgrade_goes_on_judging_with_what_was_charged() {
     }
 }
 
-/// A server with nothing but a Unix socket has a gate that is attached nowhere, and has a successor all the same.
+/// A server with nothing but a Unix socket has a gate that is attached to no interface, and has a
+/// successor all the same.
 #[test]
 fn an_upgrade_needs_nothing_to_judge() {
     if !is_root() {
@@ -180,7 +181,7 @@ fn an_upgrade_needs_nothing_to_judge() {
     drop((first, second));
 }
 
-/// A server that cannot serve has changed nothing of what the kernel judges by.
+/// A server that cannot serve does not change the rules in the kernel.
 #[test]
 fn an_upgrade_that_fails_leaves_the_gate() {
     if !is_root() {
@@ -232,8 +233,8 @@ fn invented_addresses_use_up_what_is_charged_at_the_syn_and_nothing_else() {
     }
 }
 
-/// More SYNs look into a bucket than it holds before the first handshake is complete: what it does not
-/// hold is refused then.
+/// More SYNs pass a bucket than it holds before the first handshake is complete: connections beyond the
+/// bucket are refused then.
 #[test]
 fn what_finds_the_bucket_empty_when_its_handshake_completes_is_refused() {
     if !is_root() {
@@ -391,8 +392,8 @@ fn a_client_that_a_limit_ignores_is_ignored_by_the_kernel() {
     assert!(net.client(|| get(SocketAddr::new(SERVER6.parse().unwrap(), 80))).is_ok());
 }
 
-/// What a limit says of a trusted proxy is the server's part, and it is never ignored; a reload that trusts it lifts
-/// that.
+/// A limit on a trusted proxy is left to the server, and the proxy is never ignored; a reload that trusts
+/// a client lifts its ban.
 #[test]
 fn a_proxy_is_never_ignored_by_the_kernel() {
     if !is_root() {

@@ -1,5 +1,5 @@
-//! The rungs of the gate: the same rules let the same clients in on each, what a rung lacks is said, and the
-//! server serves without it. See `net.rs` for where.
+//! The rungs of the gate: on each, the same rules admit the same clients, the server reports what a rung
+//! lacks, and serves without it. See `net.rs` for where.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use super::gate::CLASSES;
@@ -20,7 +20,8 @@ const SETTINGS: [&str; 4] = ["off", "auto", "address", "full"];
 const FEW: &str = "[[rule]]\nname = \"few\"\n\
                    connections = { rate = \"1/h\", burst = 5, over = \"reset\" }\n";
 
-/// How many of so many connections are answered, whose handshakes are waited for this long.
+/// The number of connections that are answered, of this number of tries, with this patience for each
+/// handshake.
 fn answered(net: &Net, ip: &str, tries: usize, patience: Duration) -> usize {
     let address = SocketAddr::new(ip.parse().unwrap(), 80);
     let ask = move || -> io::Result<String> {
@@ -85,7 +86,7 @@ fn the_same_clients_are_let_in_on_each_rung() {
     }
 }
 
-/// Rights that are taken from a server, by the words of setpriv, and what it says that it lacks.
+/// Rights that are taken from a server, as words of setpriv, and the words in its report.
 const TAKEN: [(&str, &str); 4] = [
     // CAP_SYS_ADMIN stands for each of them
     ("--bounding-set=-bpf,-sys_admin", "no CAP_BPF"),
@@ -144,7 +145,7 @@ fn a_rung_that_cannot_be_had_is_refused_with_the_reason() {
     }
 }
 
-/// Whether a command of the program ends well that has lost rights, and what it says.
+/// Runs a command of the program without some rights. Returns whether it succeeds, and its output.
 fn run(
     net: &Net,
     taken: &'static str,

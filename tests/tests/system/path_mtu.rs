@@ -1,5 +1,6 @@
-//! A router between server and clients takes smaller packets than both ends believe, and says so by ICMP: answers of
-//! connections that the kernel has made after a handshake of the gate's come in smaller segments then. See `net.rs`.
+//! A router between server and clients takes smaller packets than both ends assume, and reports that by
+//! ICMP: after a handshake of the gate, the kernel's connections then send smaller segments. See
+//! `net.rs`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use super::gate::CLASSES;
@@ -14,11 +15,11 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::Command;
 
-/// Less than the 1,500 that both ends have, and enough for IPv6.
+/// A size below the 1,500 that both ends have, and large enough for IPv6.
 const MTU: u32 = 1300;
 const BYTES: usize = 200_000;
 
-/// The machine of the clients is a router here: behind it, over a path of [`MTU`], is the client.
+/// The clients' machine is a router here: behind it, over a path of [`MTU`], is the client.
 struct Narrow {
     name: String,
 }

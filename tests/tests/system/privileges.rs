@@ -1,5 +1,5 @@
-//! What the server gives up at its start: root, and most of the file system.
-//! Most of it needs tests that run as root, and a kernel with Landlock.
+//! The rights that the server gives up at its start: root, and most of the file system. Most of these
+//! tests need root, and a kernel with Landlock.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::cgroups::{has_ended, stages};
@@ -184,7 +184,7 @@ fn stages_that_root_starts_become_the_user() {
     assert!(said.contains("user: only root can become root"), "{said}");
 }
 
-/// What root starts in place of another user's server would be root's.
+/// A server that root starts in place of another user's server would run as root.
 #[test]
 fn root_takes_the_place_of_no_other_users_server() {
     if !is_root() {
@@ -223,7 +223,7 @@ fn root_takes_the_place_of_no_other_users_server() {
     }
 }
 
-/// Runs the server with this configuration until it ends by itself; what it said.
+/// Runs the server with this configuration until it ends by itself. Returns its output.
 fn refused(folder: &Folder, lines: &str, user: Option<u32>) -> String {
     let text =
         format!("listen = [\"{}\"]\nroot = {:?}\n{lines}\n", free_addr(), folder.join("app/root"));
@@ -269,7 +269,7 @@ fn whoever_is_the_user_already_may_say_so() {
     assert!(status(&server, "NoNewPrivs:").iter().all(|is_set| is_set == "1"));
 }
 
-/// Whether the kernel confines; says so if not.
+/// Whether the kernel can confine a process; reports loudly if not.
 fn has_landlock(folder: &Folder) -> bool {
     let options = Options::new(folder.join("app/root"));
     let text = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
@@ -361,8 +361,8 @@ fn a_root_is_re_pointed_and_replaced_in_the_sandbox() {
     assert!(soon(PATIENCE, || server.exchange(GET).ends_with(b"replaced")), "{}", server.stderr());
 }
 
-/// Certificates by ACME are made by the user whom the server has become, in a directory that root has made for
-/// it, beneath what the sandbox lets it write to.
+/// Certificates by ACME are made by the server's user, in a directory that root has made for it, beneath
+/// the paths that the sandbox lets it write to.
 #[test]
 fn certificates_by_acme_are_kept_by_the_user() {
     if !is_root() {

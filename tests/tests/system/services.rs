@@ -1,5 +1,6 @@
-//! Servers that the records of a service (SRV) name, looked up by the system's resolver at a real name server: dnsmasq,
-//! at an address of loopback that a mount in a namespace of its own has the server ask. It needs root.
+//! Servers from service records (SRV), which the system's resolver looks up at a real name server:
+//! dnsmasq at a loopback address, which the server asks because of a mount in a namespace of its own. The
+//! test needs root.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -122,7 +123,7 @@ fn ask(server: &Server) -> String {
     }
 }
 
-/// How often each answers, of so many requests.
+/// The number of answers of each application, for this number of requests.
 fn asked(server: &Server, count: usize) -> HashMap<String, usize> {
     let mut asked = HashMap::new();
     for _ in 0..count {

@@ -18,7 +18,7 @@ const PASSED: &str = "forebay_gate_syns_total{outcome=\"passed\"}";
 /// The two rungs on which the kernel judges SYNs.
 const RUNGS: [&str; 2] = ["address", "full"];
 
-/// How a server is started that has stages, and one that has none.
+/// The settings of a server with stages, and of one without.
 const WITH: &str = "stages.process = 1\nstages.respond = 1\n";
 const WITHOUT: &str = "";
 
@@ -35,7 +35,7 @@ pub(super) fn stage(supervisor: u32, name: &str) -> Option<Pid> {
     stages(supervisor, name).into_iter().next()
 }
 
-/// All of them: after a reload those of before end when their connections have.
+/// All processes of a stage: after a reload the old ones end when their connections have ended.
 fn stages(supervisor: u32, name: &str) -> Vec<Pid> {
     let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"));
     let children = children.unwrap_or_default();
@@ -46,7 +46,8 @@ fn stages(supervisor: u32, name: &str) -> Vec<Pid> {
     of.filter_map(|child| Pid::from_raw(child.parse().ok()?)).collect()
 }
 
-/// Reloads, until the receive of before has gone: what it has accepted it may refuse itself.
+/// Reloads, and waits until the old receive has gone: it may itself refuse connections that it has
+/// accepted.
 fn reload(server: &Server) {
     server.command(&["reload"]);
     let is_alone = || stages(server.child.id(), "receive").len() == 1;
@@ -60,7 +61,7 @@ fn kill(server: &Server, name: &str) {
     assert!(soon(PATIENCE, is_another), "{}", server.said());
 }
 
-/// Receive has begun to judge so often.
+/// Waits until receive has begun to judge this number of times.
 fn has_judged(server: &Server, times: usize) {
     let said = || server.said().matches(": serving ").count() >= times;
     assert!(soon(PATIENCE, said), "{}", server.said());
@@ -143,7 +144,7 @@ fn a_reload_goes_on_judging_by_the_rules_of_the_new_file() {
     }
 }
 
-/// From a server without stages to one with them, and back.
+/// Upgrades from a server without stages to one with them, and back.
 #[test]
 fn an_upgrade_goes_on_judging_with_stages_and_without() {
     if !is_root() {

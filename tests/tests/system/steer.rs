@@ -27,7 +27,7 @@ const ANSWERS: &str = "forebay_gate_answers";
 const TIME_WAIT: &str = "forebay_gate_time_wait_syns_total";
 const ACCEPTED: &str = "forebay_connections_accepted_total";
 
-/// Classes, highest first, each with a path of its own.
+/// Lines of classes, highest first, each with a path of its own.
 fn classes(names: &[&str]) -> String {
     let of = |(number, name): (usize, &&str)| {
         format!(
@@ -54,7 +54,7 @@ fn address(ip: &str) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), 80)
 }
 
-/// A connection that has sent this.
+/// A connection on which these bytes were sent.
 fn send(address: SocketAddr, data: &[u8]) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_nodelay(true)?;
@@ -67,14 +67,15 @@ fn head(name: &str, connection: &str) -> String {
     format!("GET /{name} HTTP/1.1\r\nHost: a\r\nConnection: {connection}\r\n\r\n")
 }
 
-/// What comes until the server closes.
+/// The answer, until the server closes.
 fn ask(address: SocketAddr, name: &str) -> io::Result<String> {
     let mut answer = String::new();
     send(address, head(name, "close").as_bytes())?.read_to_string(&mut answer)?;
     Ok(answer)
 }
 
-/// A SYN that meets TIME_WAIT is the stack's: where ports come again, there is to be none.
+/// Turns TIME_WAIT off where ports come again: a SYN that meets it belongs to the stack and not to the
+/// gate.
 fn without_time_wait(net: &Net) {
     net.server(|| fs::write("/proc/sys/net/ipv4/tcp_max_tw_buckets", "0").unwrap());
 }
@@ -94,8 +95,8 @@ fn engines() -> Vec<&'static str> {
     all.filter(|engine| is_full_matrix() || ["event", "pool"].contains(engine)).collect()
 }
 
-/// Connections wait in the queues of classes, and handshakes are under way, while one process after another takes the
-/// place.
+/// Connections wait in the queues of classes, and handshakes are under way, while one process after
+/// another takes the server's place.
 #[test]
 fn no_connection_of_a_class_is_lost_in_an_upgrade() {
     if !is_root() {
@@ -181,7 +182,8 @@ fn connections_are_queued_by_the_class_of_their_first_request() {
     }
 }
 
-/// The stack answers it, and it comes through the listener of all; its request is of its class as ever.
+/// The stack answers the SYN, and the connection comes through the general listener; its request has its
+/// class as usual.
 #[test]
 fn a_port_that_comes_again_too_soon_waits_in_the_common_queue() {
     if !is_root() {
@@ -217,8 +219,8 @@ fn a_port_that_comes_again_too_soon_waits_in_the_common_queue() {
     wait_for(&net, "forebay_class_answered_total{class=\"gold\"}", 2);
 }
 
-/// The one thread is with a client. Those that come meanwhile cost no descriptor, and are taken by the class of
-/// their request, which nothing but the kernel knows of them.
+/// The one thread is with a client. Connections that come meanwhile cost no descriptor, and are taken in
+/// the order of their requests' classes, which only the kernel knows.
 #[test]
 fn the_next_free_thread_takes_the_first_class() {
     if !is_root() {
@@ -367,7 +369,8 @@ fn nobody_comes_past_the_kernel_to_the_sockets_of_classes() {
     assert_eq!(metric(&net, ACCEPTED), 0);
 }
 
-/// All clients have one address, and by default one client may not have all threads.
+/// Limits for one client, since all clients have one address, and by default one client may not have all
+/// threads.
 const OF_ONE: &str = "limits.connections_per_client = 1000\n";
 
 /// Under load classes come and go, and so do workers: no client is refused, reset or left waiting.
@@ -471,7 +474,7 @@ fn what_this_machine_can_is_said() {
     assert!(said.contains("gate = full: the server does not start here"), "{said}");
 }
 
-/// A server that has confined itself sees it, too, and leaves SYNs to the stack meanwhile.
+/// A server in its sandbox also notices this, and leaves SYNs to the stack meanwhile.
 #[test]
 fn cookies_that_are_switched_off_and_on_are_noticed() {
     if !is_root() {
@@ -488,7 +491,7 @@ fn cookies_that_are_switched_off_and_on_are_noticed() {
     drop(server);
 }
 
-/// A segment to port 80, with its IP head.
+/// A segment to port 80, with its IP header.
 fn segment(from: Ipv4Addr, port: u16, sequence: u32, acknowledged: u32, flags: u8) -> Vec<u8> {
     let to: Ipv4Addr = SERVER4.parse().unwrap();
     let mut tcp = Vec::new();
@@ -570,7 +573,7 @@ fn handshakes(count: u32) -> u32 {
     completed
 }
 
-/// Connections to port 80 that the stack of the server keeps anything for.
+/// The number of connections to port 80 for which the server's stack keeps state.
 fn sockets_at_80(net: &Net) -> usize {
     net.server(|| {
         let text = fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
@@ -608,7 +611,7 @@ fn handshakes_without_data_cost_no_sockets() {
     assert_eq!(metric(&net, "forebay_gate_held_segments_total{reason=\"early\"}"), 0);
 }
 
-/// SYNs in the addresses of gold's network, many more than its limit: they take nothing from it.
+/// SYNs from addresses in gold's network come, many more than its limit: they take nothing from it.
 #[test]
 fn invented_addresses_of_a_class_take_nothing_from_it() {
     if !is_root() {
@@ -640,8 +643,8 @@ fn invented_addresses_of_a_class_take_nothing_from_it() {
 const LEVEL: &str = "forebay_overload_level";
 const BY_QUEUE: &str = "forebay_overload_cause{cause=\"accept_queue\"}";
 
-/// Both threads are with clients, and connections wait in the queue of their class: that is overload of the last
-/// degree after a while, but no reason to refuse anybody, since none is accepted.
+/// Both threads are with clients, and connections wait in the queue of their class: after a while that is
+/// overload of the last degree, but no reason to refuse a connection, since none is accepted.
 #[test]
 fn the_agent_sees_connections_that_wait_for_threads() {
     if !is_root() {
@@ -676,7 +679,8 @@ fn the_agent_sees_connections_that_wait_for_threads() {
     }
 }
 
-/// More come for the lowest class than two threads can take: connections of that class are refused, and of no other.
+/// More connections come for the lowest class than two threads can take: those of that class are refused,
+/// and no others.
 #[test]
 fn the_agent_refuses_connections_of_the_class_that_waits() {
     if !is_root() {

@@ -1,4 +1,5 @@
-//! Queues by class where TLS is spoken: by the name in the hello, as far as it lies in the first segment.
+//! Queues by class where TLS is spoken: by the server name in the ClientHello, as far as it lies in the
+//! first segment.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use super::net::{CLIENT4, CLIENT6, Net, SERVER4, SERVER6, Server, is_root, metric, wait_for};
@@ -39,7 +40,7 @@ fn start(net: &Net, engine: &str, authority: &Authority, keys: &Folder) -> Serve
     Server::start(net, &lines)
 }
 
-/// From this port of the client.
+/// Asks from this port of the client.
 fn ask(client: &Arc<ClientConfig>, ends: [SocketAddr; 2], host: &str) -> String {
     let [from, to] = ends;
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };

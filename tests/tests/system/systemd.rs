@@ -1,8 +1,8 @@
 //! The units of `packaging/` under a real systemd: start, reload, upgrade, rotation of
 //! logs, the watchdog, restart behind sockets that systemd holds.
 //!
-//! `tests/tools/systemd-bed` boots it in namespaces of its own from which nothing of the machine can
-//! be written to. That needs root.
+//! `tests/tools/systemd-bed` boots systemd in namespaces of its own, from which nothing of the machine
+//! can be written to. That needs root.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// A loaded machine takes its time to boot.
+/// A long patience, since a loaded machine takes its time to boot.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const UPGRADE: &str = "/usr/bin/forebay upgrade -c /etc/forebay/forebay.toml";
 
-/// Bytes of a file that is read slowly: what the buffers of a connection hold (33 MB beside 4 MB, if
-/// the machine is set so) is not all of it.
+/// The bytes of a file that is read slowly: more than the buffers of a connection hold (33 MB beside 4
+/// MB, on some machines).
 const LARGE: usize = 120_000_000;
 
 const GET: &str = "curl -sS --max-time 20 http://127.0.0.1/";
@@ -28,13 +28,13 @@ const GET: &str = "curl -sS --max-time 20 http://127.0.0.1/";
 /// A running systemd, and a way to start processes beside its services.
 struct Bed {
     outer: Child,
-    /// The process that is systemd.
+    /// The process of systemd.
     inner: u32,
     said: PathBuf,
 }
 
 impl Bed {
-    /// Boots it. `None` where that cannot be done, which is said loudly.
+    /// Boots systemd. `None` where that is impossible, with a loud line.
     fn new(folder: &Folder) -> Option<Bed> {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let said = folder.join("bed.log");
@@ -87,7 +87,7 @@ impl Bed {
         String::from_utf8([stdout, stderr].concat()).unwrap().trim().to_owned()
     }
 
-    /// As [`says`](Bed::says); the command must succeed.
+    /// The output as of [`says`](Bed::says); the command must succeed.
     fn does(&self, command: &str) -> String {
         let output = self.run(command);
         let state = || self.says("systemctl status forebay; tail -n 20 /run/forebay.err");
@@ -116,7 +116,7 @@ impl Drop for Bed {
     }
 }
 
-/// Control groups are removed from the leaves on, once their processes are gone.
+/// Removes control groups from the leaves on, once their processes are gone.
 fn remove_groups(group: &Path) {
     for entry in fs::read_dir(group).into_iter().flatten().flatten() {
         if entry.path().is_dir() {
@@ -183,7 +183,7 @@ fn start_and_reload(bed: &Bed, text: &str) {
     assert_eq!((bed.does(GET).as_str(), bed.shows("MainPID")), ("hello", pid));
 }
 
-/// What the logrotate file does.
+/// Rotates as the logrotate file does.
 fn rotate(bed: &Bed) {
     let log = "/var/log/forebay/access.log";
     assert!(soon(PATIENCE, || bed.succeeds(&format!("test -s {log}"))));
@@ -195,13 +195,13 @@ fn rotate(bed: &Bed) {
     }));
 }
 
-/// What the command says, and its exit code.
+/// The output of `forebay upgrade`, and its exit code.
 fn try_upgrade(bed: &Bed) -> (i32, String) {
     let Output { status, stdout, stderr } = bed.run(UPGRADE);
     (status.code().unwrap(), String::from_utf8([stdout, stderr].concat()).unwrap())
 }
 
-/// Another process is the server. Returns its number.
+/// Upgrades, and checks that another process is the server. Returns its number.
 fn upgraded(bed: &Bed) -> String {
     let before = bed.shows("MainPID");
     let (code, said) = try_upgrade(bed);
@@ -217,7 +217,7 @@ fn upgraded(bed: &Bed) -> String {
     main
 }
 
-/// The service has so many processes.
+/// Whether the service has this number of processes.
 fn has_processes(bed: &Bed, count: usize) -> bool {
     soon(PATIENCE, || bed.does("pgrep -c -x forebay || true") == count.to_string())
 }
@@ -291,7 +291,8 @@ fn upgrade(bed: &Bed, text: &str) {
     upgraded(bed);
 }
 
-/// `systemctl stop` ends both servers in order: what the older one has is not cut because the newer one has nothing.
+/// `systemctl stop` ends both servers in order: connections of the older one are not cut because the
+/// newer one has none.
 fn stop_with_a_replaced_server(bed: &Bed) {
     // so slowly that it takes 8 s
     let slow =
@@ -322,7 +323,7 @@ fn stop_with_a_replaced_server(bed: &Bed) {
     assert_eq!(bed.does(GET), "hello");
 }
 
-/// The new server is watched as the first one was.
+/// The watchdog watches the new server like the first one.
 fn crash_after_an_upgrade(bed: &Bed) {
     let main = upgraded(bed);
     let restarts = bed.shows("NRestarts");
@@ -339,7 +340,7 @@ fn crash_after_an_upgrade(bed: &Bed) {
     assert_eq!((bed.shows("MainPID"), bed.does(GET)), (main, "hello".to_owned()));
 }
 
-/// Where systemd does not start a server, or would not know it, that is said.
+/// An upgrade reports when systemd would not start the server, or would not know it.
 fn what_cannot_start_a_server(bed: &Bed) {
     let with = |lines: &str| {
         bed.does("mkdir -p /run/systemd/system/forebay.service.d");
