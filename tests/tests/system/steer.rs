@@ -474,7 +474,7 @@ fn what_this_machine_can_is_said() {
     assert!(said.contains("gate = full: the server does not start here"), "{said}");
 }
 
-/// A server in its sandbox also notices this, and leaves SYNs to the stack meanwhile.
+/// A server in its sandbox also notices when SYN cookies are off, and leaves SYNs to the stack meanwhile.
 #[test]
 fn cookies_that_are_switched_off_and_on_are_noticed() {
     if !is_root() {
