@@ -115,7 +115,7 @@ impl RuleConditions {
         let held = held.flat_map(|endpoints| endpoints.iter().cloned());
         let mut client: Vec<Endpoint> = self.client.0.iter().cloned().chain(held).collect();
         if client.is_empty() && !self.client_set.0.is_empty() {
-            // without an address it would be about every client
+            // without any address the rule would fit every client
             client.push(Endpoint::nowhere());
         }
         Conditions {

@@ -23,7 +23,7 @@ pub fn at_odds(config: &Config) -> Option<(path::Path, Wrong)> {
     let text = config.to_toml();
     let mut reader = ConfigReader::new(&text, "");
     let mut draft = reader.draft();
-    // no text says which program has added what
+    // a text cannot say which program has added a class or a rule
     let owners = config.rules.iter().map(|rule| rule.owner.clone());
     draft.rules.iter_mut().zip(owners).for_each(|(rule, owner)| rule.owner = owner);
     let owners = config.classes.iter().map(|class| class.owner.clone());

@@ -304,7 +304,7 @@ mod tests {
                 let (least, most) = setting.range.unzip();
                 for text in [least, most].into_iter().flatten() {
                     let is_accepted = match (setting.at)(&mut section) {
-                        // each stage has one, and is named
+                        // a table needs the name of a stage
                         value if value.form() == Form::Table => value.put("process", text).is_ok(),
                         _ => setting.set(&mut section, text).is_ok(),
                     };

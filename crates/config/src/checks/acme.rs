@@ -138,7 +138,7 @@ impl ConfigDraft {
         let says = |at: &At| text.is_none_or(|text| text.says(at));
         let top = At::default();
         self.check_hook(wrong);
-        // what the top level says is inherited, and then is for those that it fits
+        // settings of the top level are inherited, and count for the sites that they fit
         for (path, site) in self.every_site().into_iter().filter(|(_, site)| site.tls.acme) {
             let at = path.child("tls.acme");
             if !says(&at) {
@@ -218,7 +218,7 @@ impl ConfigDraft {
         {
             let wanting = sites.iter().filter(|(_, site)| site.has_acme());
             let hosts = wanting.flat_map(|(_, site)| &site.hosts);
-            // it looks at the name service for the others
+            // for the others, an authority looks at the name service
             let asks = acme.challenges.iter().any(|way| way.0.is_by_name_service());
             let mut hosts = hosts.filter(|host| !host.is_wildcard() && !asks);
             let refused = hosts.find_map(|host| Some((host, self.refused(&policy, host)?)));
@@ -265,7 +265,7 @@ impl ConfigDraft {
                 };
                 let by = policy.explain_connection(&ends, Degree::NORMAL).decisions.action;
                 let by = refuses(by).map(|rule| (rule, true)).or_else(|| {
-                    // in a handshake nothing is asked for
+                    // tls-alpn-01 ends with the handshake, so no request comes
                     let is_asked = kind == ChallengeKind::Http;
                     let asked = || policy.explain_request(&facts, Degree::NORMAL).decisions.action;
                     is_asked.then(asked).and_then(refuses).map(|rule| (rule, false))

@@ -118,7 +118,7 @@ fn overlap(one: &Listen, other: &Listen) -> bool {
         addresses(other).iter().any(|other| {
             let same_family = one.is_ipv4() == other.is_ipv4();
             let any = one.ip().is_unspecified() || other.ip().is_unspecified();
-            // of a link-local address, each interface has its own
+            // each interface has link-local addresses of its own
             let scopes = [scope(one), scope(other)];
             let same_scope = scopes[0] == scopes[1] || scopes.contains(&0);
             let same = (one.ip() == other.ip() && same_scope) || (same_family && any);

@@ -167,7 +167,7 @@ fn lack_of_page(has_tls: bool, has_token: bool) -> Option<&'static str> {
 
 /// Whether a client among these can come to the address.
 fn may_anybody(allowed: &[Network], listen: &Listen) -> bool {
-    // a client that comes to an address of the network has one of the network, mostly
+    // a client that comes to a network address mostly has a network address itself
     let may_come = |network: &&Network| match listen {
         Listen::At(address) if !is_local(address.ip()) => network.has_others(),
         _ => true,
@@ -183,7 +183,7 @@ fn sources(listen: &Listen) -> &'static [&'static str] {
         Listen::Unix(_) => &["unix"],
         Listen::All(_) => &["0.0.0.0/0", "::/0"],
         Listen::At(address) => match address.ip() {
-            // from which of them a client comes is its choice
+            // a client chooses which of them it comes from
             IpAddr::V4(ip) if ip.is_loopback() => &["127.0.0.0/8"],
             IpAddr::V6(ip) if ip.is_loopback() => &["::1"],
             IpAddr::V4(_) => &["0.0.0.0/0"],

@@ -208,7 +208,7 @@ impl ConfigDraft {
             let programs = site.cgi.iter().enumerate();
             let programs = programs
                 .map(|(index, one)| (place("cgi", index), true, one.settings(Path::new("")).group));
-            // what waits to be handed over keeps no thread; what is relayed does
+            // a request that waits to be handed over keeps no thread; a relayed one does
             let relays = site.hand_overs.iter().map(|one| one.relays());
             let hand_overs = hand_overs.zip(relays);
             let others = proxies.chain(scripts).chain(programs).map(|one| (one, true));
@@ -326,7 +326,7 @@ pub fn addresses<'s>(
 ) -> Vec<(At, &'s UpstreamAddress)> {
     let place = |list: &str, index: usize, key: &str, number: usize| {
         let whole = at.child(list).item(index).child(key);
-        // one may stand without a list
+        // a single address may stand without a list
         Some(whole.item(number)).filter(|item| text.says(item)).unwrap_or(whole)
     };
     let mut found = Vec::new();

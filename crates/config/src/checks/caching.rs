@@ -75,7 +75,7 @@ impl ConfigDraft {
 /// `None` if the value is good, or has a directive that a cache may understand; otherwise what is probably
 /// meant, if that can be guessed.
 fn slip(value: &str) -> Option<Option<String>> {
-    // what is in quotes may have any sign
+    // a quoted value may have any character
     if value.contains('"') {
         return None;
     }

@@ -87,7 +87,7 @@ impl ConfigDraft {
             return;
         }
         let judges = judges && sees;
-        // rules tell first requests apart
+        // the gate queues first requests by the class that rules give
         let mut has_any = self.process.gate == GateMode::Full
             && self.classes.len() > 1
             && self.rules.iter().any(|rule| rule.class.is_some());
@@ -96,7 +96,7 @@ impl ConfigDraft {
             let mut places = enforced_at(&rule, judges).into_iter();
             has_any |= places.any(|(_, at)| matches!(at, EnforcedAt::FirstRequest { .. }));
             if !rule.is_for_connections() {
-                // the kernel ignores those whom it refuses
+                // the kernel ignores clients that the server has refused
                 let limits = [&rule.connections, &rule.requests];
                 has_any |= limits.into_iter().flatten().any(|limit| limit.ignore_ms.is_some());
                 continue;
@@ -105,7 +105,7 @@ impl ConfigDraft {
             let limit = rule.connections.as_ref().filter(|limit| !limit.rate.is_unlimited());
             match limit.map(syn::limits) {
                 Some(Ok(_)) => has_any = true,
-                // an error is sent from there
+                // the kernel judges such a limit by the first request, where it can send the error
                 Some(Err(_)) if judges && limit.is_some_and(|limit| limit.per == Per::Rule) => {}
                 Some(Err(_)) => {
                     remarks.push((at.child("connections"), Wrong::said(GateRemark::NoLimit)))

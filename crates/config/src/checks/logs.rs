@@ -68,7 +68,7 @@ impl ConfigDraft {
             .iter()
             .filter_map(|(path, site)| Some((plain(site.root.as_deref()?), path.child("root"))));
         let served: HashMap<&Path, At> = roots.chain(aliases).collect();
-        // beside sites, the top level's log has what belongs to none
+        // beside sites, the top level's log has the requests of no site
         let top = (!self.sites.is_empty()).then(|| (At::default(), &self.site));
         let mut known: HashMap<&Path, (LogFormat, At)> = HashMap::new();
         for (path, site) in top.iter().chain(&sites) {

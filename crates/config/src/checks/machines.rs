@@ -86,7 +86,7 @@ impl ConfigDraft {
                 Some("write an address: names of other software are not looked up")
             }
             StageKind::Foreign => None,
-            // the process that asks is sealed
+            // the process that asks is in its sandbox
             StageKind::Sealed | StageKind::Clear if is_named && role == Role::Respond => {
                 Some("write an address: process looks up no names")
             }

@@ -66,7 +66,7 @@ impl ConfigDraft {
 
     /// Whether the page is for clients that rules refuse, while rules protect the page, too.
     fn is_protected(&self, site: &SiteConfig, page: &ErrorPage) -> bool {
-        // what the top level says holds for every site
+        // rules of the top level hold for every site
         let sites = [site, &self.site];
         let access = sites.iter().flat_map(|site| &site.access).map(|rule| &rule.paths);
         let auth = sites.iter().flat_map(|site| &site.auth).map(|rule| &rule.paths);
@@ -76,7 +76,7 @@ impl ConfigDraft {
 
     /// Whether an application runs the page.
     fn is_script(&self, site: &SiteConfig, page: &ErrorPage) -> bool {
-        // what the top level says holds for every site
+        // routes of the top level hold for every site
         let sites = [site, &self.site];
         let mut routes = sites.iter().flat_map(|site| &site.fastcgi).map(FastCgiConfig::route);
         routes.any(|route| runs(&route, page.path().as_bytes()))

@@ -107,7 +107,7 @@ fn follow(rules: &[&Redirect], start: Vec<u8>) -> Option<Endless> {
             return Some(Endless { index, circle: seen.split_off(met) });
         }
         if seen.len() >= MOST_STEPS {
-            // it grows: where it began says more
+            // the path grows: its beginning says more
             return Some(Endless { index, circle: vec![seen.swap_remove(0)] });
         }
         seen.push(std::mem::replace(&mut path, next?));

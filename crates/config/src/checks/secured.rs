@@ -150,7 +150,7 @@ impl ConfigDraft {
     /// Remarks on settings of TLS where it is not spoken, or that do not do what is meant.
     pub(crate) fn remark_tls(&self, remarks: &mut Remarks) {
         let (speaks, only_tls) = self.speak_tls();
-        // a proxy that is trusted may say that its clients have come through TLS
+        // a trusted proxy may state that its clients have come through TLS
         let has_https = speaks || !self.process.trusted_proxies.is_empty();
         for (path, site) in &self.all_sites() {
             for (key, is_set) in [

@@ -137,7 +137,7 @@ impl ConfigDraft {
                 known.entry(alias.path().to_string()).or_insert(at);
             }
             let place = |list, index| path.child(list).item(index).child("path");
-            // of those with conditions one is left for another
+            // a route with conditions leaves requests for another one
             let proxies = site.proxies.iter().enumerate();
             let proxies = proxies.filter(|(_, proxy)| proxy.conditions().is_empty());
             let proxies = proxies.map(|(index, proxy)| (place("proxy", index), proxy.path()));

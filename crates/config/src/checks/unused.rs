@@ -143,7 +143,7 @@ impl ConfigDraft {
             }
             return;
         }
-        // the data cache goes by a calibration with every engine
+        // the data cache uses a calibration with every engine
         let is_of_pipeline = |setting: &&Setting<Config>| {
             setting.subsection() == "pipeline" && setting.key != "pipeline.calibration"
         };
@@ -166,7 +166,7 @@ impl ConfigDraft {
             if !text.says(&at.child(key)) {
                 continue;
             }
-            // what stands at the top is a default of all
+            // a setting of the top level is the default of all listeners
             let heirs =
                 listeners.iter().filter(|(heir, _)| at.exact.is_empty() || heir.exact == at.exact);
             if !heirs.clone().any(|(_, heir)| heir.engine.has_thread_each()) {
@@ -224,7 +224,7 @@ impl ConfigDraft {
         }
         let cache = &self.process.cache;
         let is_less = |bytes: Size| bytes.0 > 0 && bytes.0 / 16 < cache.file_bytes.0;
-        // the default goes down with cache.bytes
+        // the default shrinks with cache.bytes
         let is_said = text.says(&At::default().child("cache.file_bytes"));
         if is_said && cache.bytes.0.is_some_and(is_less) {
             let sixteenth = "a sixteenth of cache.bytes";
@@ -239,7 +239,7 @@ impl ConfigDraft {
     fn remark_keep_alive(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let keep_alive = &self.process.keep_alive;
         let shrinks = |law| law != KeepAliveLaw::Constant;
-        // classes have it unless they say something else
+        // classes have it unless they set another
         let is_used = |says: fn(&ClassKeepAlive) -> bool| {
             let mut own = self.classes.iter().map(|class| &class.keep_alive);
             shrinks(keep_alive.law) || own.any(|own| own.law.0.is_some_and(shrinks) && !says(own))

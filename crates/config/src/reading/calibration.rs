@@ -141,7 +141,7 @@ impl CalibrationText<'_> {
         self.unknown("", table, &KEYS);
         let costs = (self.number("", table, "c1"), self.number("", table, "c2"));
         let file_bytes = self.size(table, "file_bytes");
-        // files of earlier versions do not say it
+        // files of earlier versions do not have it
         let segment_bytes = match table.contains_key("segment_bytes") {
             true => self.size(table, "segment_bytes"),
             false => Some(Size(0)),

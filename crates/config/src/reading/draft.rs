@@ -126,7 +126,7 @@ impl ConfigDraft {
         let ConfigDraft { mut process, site, sites, classes, rules, tcp, protects, .. } = self;
         process.isolated.is_behind = listeners.is_empty();
         if process.isolated.is_behind {
-            // these are receive's, and there is none
+            // these belong to receive, and there is none
             process.admin.listen = Default::default();
             process.gate = Default::default();
             process.firewall.mode = Default::default();
@@ -138,7 +138,7 @@ impl ConfigDraft {
             config.sites.push(site);
         } else {
             config.sites.extend(sites.into_iter().map(|own| own.inherit(&site)));
-            // what is inherited is for those that it fits
+            // an inherited setting counts for the sites that it fits
             config.sites.iter_mut().for_each(|site| site.tls.acme = site.has_acme());
         }
         config

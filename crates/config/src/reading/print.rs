@@ -23,9 +23,9 @@ impl Config {
         let mut listeners = std::mem::take(&mut config.listeners);
         let mut sites = std::mem::take(&mut config.sites);
         let mut printer = Printer::of(origin, shown);
-        // what there is only one of stands at the top level
+        // the only listener, and the only site, stand at the top level
         let mut listener = if listeners.len() == 1 { listeners.pop() } else { None };
-        // unless what belongs to no site has another log, or names the server otherwise
+        // unless requests of no site have another log, or another server header
         let is_top = matches!(&sites[..], [only] if only.log == config.log
             && only.server_header == config.server_header);
         let mut site = if is_top { sites.pop() } else { None };

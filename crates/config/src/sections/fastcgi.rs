@@ -74,7 +74,7 @@ impl FastCgiConfig {
         let all = to.0.iter_mut().chain(&mut backup.0);
         all.for_each(|to| crate::sections::upstreams::rebase(&mut to.0, join));
         upstreams.weights.rename(&before, &to.0);
-        // where the application finds files is its own matter, but a relative path is none of its own
+        // the application has a file system of its own, but a relative path can only mean this directory
         self.0.root.iter_mut().for_each(join);
     }
 

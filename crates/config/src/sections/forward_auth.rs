@@ -100,9 +100,9 @@ impl ForwardAuth {
             None => (uri, None),
         };
         let mut path = Vec::new();
-        // it was looked at when it was read
+        // the path was checked when it was read
         let _ = normalise(raw.as_bytes(), &mut path);
-        // what is not a person's to say here is as it is for a route that says nothing
+        // settings that this section lacks are those of a route without any
         let upstreams = UpstreamsConfig {
             retries: 1,
             retry_budget: Percent(2000),

@@ -118,7 +118,7 @@ impl Isolated {
         let is_asked = match role {
             Role::Receive => return u64::from(!self.is_behind),
             Role::Process => !self.is_behind || !self.process_listen.is_empty(),
-            // whom those ask that are not started here is their own affair
+            // a process that is not started here brings its own respond
             Role::Respond => self.instances(Role::Process) > 0 || !self.respond_listen.is_empty(),
         };
         match role {

@@ -259,7 +259,7 @@ impl Item for HeaderRule {
                 };
                 (key, Wrong::Unfit { found: String::new(), reason: error.to_string() })
             }
-            // and so does this
+            // and so does this reason
             _ => ("set", Wrong::Unfit { found: String::new(), reason: error.to_string() }),
         })?;
         Ok(rule.under(conditions.conditions()?))

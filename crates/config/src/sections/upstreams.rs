@@ -226,7 +226,7 @@ impl UpstreamsConfig {
         check: Option<HealthCheckSettings>,
     ) -> GroupSettings {
         let weights = self.weights.in_order();
-        // a service has several places, which weigh what its records say
+        // a service stands for several upstreams, which each get its weight beside those of its records
         let places = to.iter().map(|to| to.clone().places().len());
         let weights =
             weights.iter().zip(places).flat_map(|(weight, of)| iter::repeat_n(*weight, of));

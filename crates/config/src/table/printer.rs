@@ -57,7 +57,7 @@ impl Printer {
             }
             last = subsection;
             let of_it = || T::SETTINGS.iter().filter(|setting| setting.subsection() == subsection);
-            // one that says nothing is an example too
+            // a subsection without settings is an example, too
             let is_set = of_it().any(|setting| (setting.at)(section).is_set());
             let header = format!("[{}{subsection}]", self.prefix);
             if is_set {

@@ -189,7 +189,7 @@ impl<'t> ConfigReader<'t> {
                 .strip_prefix(&path.exact)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        // a message may repeat a part of the value; that of the file itself does not
+        // a message may repeat a part of a secret value; a message about the secret's file does not
         let is_of_secret = is_one_of(&path.shown, &MAY_BE_SECRET)
             && self.secrets.iter().any(|(secret, _)| is_within(&secret.exact));
         let wrong = if is_of_secret { Wrong::said(OutsideFault::OfSecret) } else { wrong };
@@ -289,7 +289,7 @@ impl<'t> ConfigReader<'t> {
         item: &Item,
         mut each: impl FnMut(&mut Self, &Path, &dyn TableLike),
     ) {
-        // of the top level, the texts before may have some
+        // earlier texts may have sections of a list of the top level
         let is_top = !path.exact.contains('.');
         let before = if is_top { self.counts.get(&path.exact).copied().unwrap_or(0) } else { 0 };
         let mut one = |reader: &mut Self, index, span: Option<Range<usize>>, table| {

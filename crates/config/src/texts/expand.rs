@@ -64,7 +64,7 @@ impl fmt::Display for MisspeltVariable {
 pub(crate) fn parts(text: &str) -> Result<Vec<StringPart<'_>>, MisspeltVariable> {
     let (mut parts, mut rest) = (Vec::new(), text);
     while let Some(at) = rest.find("${") {
-        // the first of two dollars is no part of it
+        // the first of two dollars escapes the second
         if rest[..at].ends_with('$') {
             parts.push(StringPart::Text(&rest[..at - 1]));
             parts.push(StringPart::Text("${"));
@@ -76,7 +76,7 @@ pub(crate) fn parts(text: &str) -> Result<Vec<StringPart<'_>>, MisspeltVariable>
         let word = inside.find(|c: char| !is_of_name(c) && !c.is_ascii_lowercase());
         let (name, tail) = inside.split_at(word.unwrap_or(inside.len()));
         if !is_meant(name, tail) {
-            // a group of a pattern, or a word of another server
+            // a group of a pattern, or a variable of another server
             let end = inside.find('}').filter(|end| *end > 0 && *end == name.len());
             let len = end.map_or(2, |end| end + 3);
             let whole = &rest[at..at + len];

@@ -59,7 +59,7 @@ impl ConfigOrigin {
             let end = end_of_string(&rest[start..]);
             let string = &rest[start..start + end];
             rest = &rest[start + end..];
-            // a key is no value
+            // a key is not a value
             match rest.starts_with(" = ") {
                 true => text.push_str(string),
                 false => text.push_str(&self.string(string, shown)),

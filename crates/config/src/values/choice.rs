@@ -425,7 +425,7 @@ impl Value for AccessLog {
         *self = match text {
             "off" => AccessLog::Off,
             "-" => AccessLog::Stdout,
-            // a name that is a slip of "off" or means it would become a file unnoticed
+            // a misspelt "off", or a word for it, would become a file unnoticed
             "" | "Off" | "OFF" | "none" | "false" | "no" => return Err(wrong(self, text)),
             path if path.contains('\0') => return Err(wrong(self, text)),
             path => AccessLog::File(PathBuf::from(path)),

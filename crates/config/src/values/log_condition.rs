@@ -237,7 +237,7 @@ mod tests {
             let instead = expected.map(str::to_owned);
             assert_eq!(LogCondition::parse(text), Err(ConditionError::Sign { instead }), "{text}");
         }
-        // values may have such signs
+        // values may contain such signs
         assert!(LogCondition::parse("class=a<b").is_ok());
     }
 }

@@ -285,7 +285,7 @@ impl TableEntry for (Box<str>, Box<str>) {
         if name.is_empty() || name.chars().any(|c| c.is_control() || c == '=') {
             return unfit(name, "the name of a variable has no control characters and no =");
         }
-        // libraries take it for the proxy of their own requests, some in small letters
+        // libraries take it for the proxy of their own requests, some of them in lower case
         if name.eq_ignore_ascii_case("HTTP_PROXY") {
             return unfit(name, "it would send the requests that a script makes through a proxy");
         }
@@ -321,7 +321,7 @@ impl Value for ToldHost {
         self.0 = match text {
             "client" => HostSent::Client,
             "upstream" => HostSent::Upstream,
-            // what others call them
+            // names that other servers have for it
             "$host" | "$http_host" | "preserve" | "$proxy_host" => return Err(wrong(self, text)),
             name if is_host() => HostSent::Named(name.into()),
             _ => return Err(wrong(self, text)),

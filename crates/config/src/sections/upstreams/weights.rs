@@ -41,7 +41,7 @@ impl UpstreamWeights {
     /// Renames the upstreams, in the same order: relative paths have become absolute.
     pub(crate) fn rename<A: Written>(&mut self, before: &[A], now: &[A]) {
         for (name, _) in &mut self.named {
-            // it was found there when they were put in order
+            // the address was found when the weights were put in order
             let Ok(address) = A::read(name) else { continue };
             let at = before.iter().position(|one| *one == address);
             if let Some(now) = at.and_then(|at| now.get(at)) {

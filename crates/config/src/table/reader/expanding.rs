@@ -148,7 +148,7 @@ impl ConfigReader<'_> {
                 .rsplit_once('.')
                 .is_some_and(|(table, _)| is_one_of(table, &MAY_BE_SECRET));
         let table = path.shown.rsplit_once('.').map_or("", |(table, _)| table);
-        // what comes from elsewhere, and whether it does
+        // the pieces, each with whether it comes from elsewhere
         let mut pieces: Vec<(bool, Cow<'_, str>)> = Vec::new();
         let (mut has_variable, mut is_secret) = (false, false);
         for part in expand::parts(text).map_err(Wrong::said)? {
