@@ -49,7 +49,7 @@ pub(crate) fn chat() -> ServerBuilder {
                 .field("Cache-Control", "no-store")?;
             let (sender, receiver) = channel(BEHIND);
             let history = {
-                // held for no longer than this: a lock keeps a loop of fibers waiting
+                // the lock is held no longer than this: a lock keeps a loop of fibers waiting
                 let mut room = heard.lock().unwrap_or_else(PoisonError::into_inner);
                 room.listeners.push(sender);
                 room.history.clone()

@@ -11,7 +11,7 @@ pub(crate) fn hello() -> ServerBuilder {
             Ok(response.text(format!("Hello, {name}!\n"))?)
         })
         .handler("/later", |_, response| {
-            // others are served meanwhile
+            // other requests are served meanwhile
             forebay::sleep(Duration::from_secs(1))?;
             Ok(response.text("a second later\n")?)
         })

@@ -80,7 +80,7 @@ impl Client {
             loop {
                 let chunk = self.chunk();
                 if chunk.is_empty() {
-                    // the end, or what follows the body
+                    // the end, or the trailers
                     let mut line = String::new();
                     while line != "\r\n" {
                         line.clear();

@@ -88,7 +88,7 @@ fn more_than_there_is_room_for() {
     assert_eq!(count(200) + count(503), CLIENTS, "{statuses:?}");
     assert!(count(200) > WAITING && count(503) > 0, "{statuses:?}");
     soon("refusals are counted", || refused() == count(503));
-    // there is room again, and what nothing has received yet
+    // there is room again, and messages of the refused requests are left in the channel
     assert_eq!(get(address, "/wait").text(), "waited");
     server.stop().unwrap();
 }

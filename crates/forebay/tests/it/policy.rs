@@ -105,7 +105,7 @@ fn a_password_comes_first(engine: &str) {
     let right =
         "GET /private HTTP/1.1\r\nHost: here\r\nAuthorization: Basic YWxpY2U6c2VjcmV0\r\n\r\n";
     assert_eq!(client.ask(right).text(), "alice");
-    // another way of writing the path leads to the same
+    // another spelling of the path leads to the same
     assert_eq!(client.get("/%70rivate").status, 401);
     assert_eq!(client.get("/open/../private").status, 401);
 }

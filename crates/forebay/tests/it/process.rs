@@ -61,7 +61,7 @@ fn start_and_stop_with_all() {
 #[test]
 #[ignore = "counts what all of the process has: `alone` runs it"]
 fn a_hundred_servers_leave_nothing() {
-    // what is made once for a process is made by the first ones
+    // the first servers make what is made once for a process
     (0..20).for_each(start_and_stop);
     start_and_stop_with_all();
     let settled = || {

@@ -86,7 +86,7 @@ fn a_reload_keeps_connections_and_handlers() {
     assert_eq!(open.get("/code").text(), "code");
     let answer = open.get("/elsewhere");
     assert!((300..400).contains(&answer.status), "{answer:?}");
-    // what is wrong changes nothing
+    // a faulty text changes nothing
     let error = server.reload_with("listen = 7\n").unwrap_err();
     assert!(matches!(error, ServerError::Config(_)), "{error}");
     // a handler has the state of this process, and a stage would be another

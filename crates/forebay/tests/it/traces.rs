@@ -106,7 +106,7 @@ fn a_handler_that_fails_has_its_span(engine: &str) {
     assert_eq!(client.get("/well").text(), "well");
     soon("their spans", || collector.has(b"/error") && collector.has(b"/well"));
     assert!(collector.has(b"error.type"));
-    // what waits is sent before the server has ended
+    // spans that wait are sent before the server has ended
     assert_eq!(client.get("/well/last").text(), "well");
     server.stop().unwrap();
     assert!(collector.has(b"/well/last"));
