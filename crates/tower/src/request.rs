@@ -65,7 +65,7 @@ pub(crate) fn head(request: &Request) -> Result<http::Request<()>, BoxError> {
     *head.method_mut() = Method::from_bytes(request.method().as_bytes())?;
     *head.uri_mut() = uri(request.path_bytes(), request.query())?;
     *head.version_mut() = match request.version() {
-        // a change of protocol is asked for by HTTP/1.1, whichever version the client speaks
+        // hyper's upgrades are for HTTP/1.1, whichever version the client speaks
         _ if request.upgrade().is_some() => Version::HTTP_11,
         10 => Version::HTTP_10,
         11 => Version::HTTP_11,

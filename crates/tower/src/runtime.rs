@@ -27,7 +27,7 @@ impl ServiceRuntime {
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        // how it ends, the response tells
+        // the response shows how the task ends
         drop(self.handle.spawn(task));
     }
 }
@@ -37,7 +37,7 @@ impl Drop for ServiceRuntime {
     fn drop(&mut self) {
         let Some(own) = self.own.take() else { return };
         match Handle::try_current() {
-            // a task may not wait: its threads end by themselves
+            // a task must not wait: the threads end by themselves
             Ok(_) => own.shutdown_background(),
             Err(_) => own.shutdown_timeout(LAST_TASKS),
         }

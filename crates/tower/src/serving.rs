@@ -104,7 +104,7 @@ async fn serve_upgrade<S, B>(
 
 fn end(sent: Result<(), ServeFailure>, response: Response) {
     match sent {
-        // one that is shorter than it was to be is broken, and the server says so
+        // a body that is shorter than announced is broken, and the server says so
         Ok(()) => _ = response.complete(),
         Err(ServeFailure::Left) => drop(response),
         Err(ServeFailure::Service(error)) => response.fail(error),

@@ -46,7 +46,7 @@ impl UpgradeOffer {
         let memory = MemoryConnection { read: 0, answered: 0, client: Arc::clone(&client) };
         let connection = Builder::new().serve_connection(memory, service).with_upgrades();
         let mut connection = Box::pin(connection);
-        // the request is there: it goes as far as its answer
+        // the request in memory is complete, so one poll brings hyper to its answer
         poll_fn(|cx| {
             let _ = connection.as_mut().poll(cx);
             Poll::Ready(())
@@ -152,7 +152,7 @@ impl Read for MemoryConnection {
                 let read = client.request.poll_read(cx, &mut piece[..most]);
                 read.map_ok(|count| out.put_slice(&piece[..count]))
             }
-            // hyper reads on to see whether its client leaves, and again after the change
+            // before the change hyper reads to see whether its client leaves: it must not see an end
             _ => Poll::Pending,
         }
     }

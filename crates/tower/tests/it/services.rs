@@ -86,7 +86,7 @@ fn failures_cost_their_request(engine: &str) {
         assert_eq!(client.get("/odd").status, 500);
         assert_eq!(client.get("/well").text(), "well");
     }
-    // nothing of it was sent before it has failed
+    // the body has failed before any of it was sent
     assert_eq!(get(address, "/broken").status, 500);
     let mut other = Client::connect(address);
     other.send("GET /late HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
@@ -162,7 +162,7 @@ fn a_client_that_leaves_drops_the_future(engine: &str) {
         drop(client);
         soon("its future is dropped", || count.load(Ordering::SeqCst) == 0);
     }
-    // and when the server stops
+    // the future is dropped when the server stops, too
     let mut client = Client::connect(server.addresses()[0]);
     client.send("GET /wait HTTP/1.1\r\nHost: here\r\n\r\n");
     soon("it is asked", || count.load(Ordering::SeqCst) == 1);
