@@ -91,7 +91,7 @@ impl PageGuard {
         token: Option<&str>,
     ) -> Result<(), PageRefusal> {
         self.read(host)?;
-        // a browser says where the page is from with whatever changes something
+        // browsers send Origin with every request that may change something
         let from = origin.and_then(|origin| origin.strip_prefix("http://"));
         if !from.is_some_and(|from| from.eq_ignore_ascii_case(host)) {
             return Err(PageRefusal::Origin);
@@ -116,7 +116,7 @@ mod tests {
             guard.write("LOCALHOST:8080", Some("http://localhost:8080"), Some(token)),
             Ok(())
         );
-        // a name that leads here (DNS rebinding), another port, none
+        // a name that leads here (DNS rebinding), another port, no port, no host
         for host in ["evil.example:8080", "127.0.0.1:8081", "127.0.0.1", ""] {
             assert_eq!(guard.read(host), Err(PageRefusal::Host), "{host}");
         }

@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let access = OnMainThread::new(handle);
             let (server, link) = serve(&args, &access)?;
             let window = LampWindow::new(&access, &link);
-            // calls are made between the events of the window, and it is drawn anew after them
+            // calls are made between the events of the window, which is drawn again after them
             let bell = main.as_fd().as_raw_fd();
             let calls = glib::source::unix_fd_add_local(bell, IOCondition::IN, move |_, _| {
                 main.make_calls();
@@ -108,7 +108,7 @@ impl LampWindow {
         let shown = access.clone();
         area.set_draw_func(move |_, picture, width, _| {
             let (lamps, frames) = shown.here(|panel| (panel.lamps(), panel.count_frame()));
-            // what the C library says of a picture that is lost anyway changes nothing
+            // an error of the C library concerns a picture that is lost anyway
             let _ = draw(picture, lamps, frames, f64::from(width));
         });
         // the bar moves: a picture for each frame that the screen shows
@@ -123,7 +123,7 @@ impl LampWindow {
         column.append(&area);
         column.append(&text);
         let window = gtk::Window::builder().title("Lamps").child(&column).build();
-        // not the text, which would be selected whole
+        // the link's text must not have the focus, because it would be selected as a whole
         area.set_focusable(true);
         gtk::prelude::GtkWindowExt::set_focus(&window, Some(&area));
         let events = glib::MainLoop::new(None, false);

@@ -31,7 +31,7 @@ impl LampPanel {
         if *place != on {
             *place = on;
             self.changes += 1;
-            // the watcher that has a word waiting will look at all there is then
+            // a watcher with a change still in its channel will look at the whole state then
             self.watchers.retain(|watcher| watcher.try_send(()) != Err(ChannelError::Closed));
         }
         Some(on)

@@ -85,7 +85,7 @@ fn everything(served: &Served, engine: &str) {
     watchers.iter_mut().for_each(|stream| until(stream, "[false, true"));
     assert!(served.state().contains("\"changes\":1,"), "{engine}");
     drop(watchers);
-    // what is wrong with a request is said, and changes nothing
+    // a faulty request is refused with the reason, and changes nothing
     for (target, status) in
         [("/switch?lamp=8&on=true", 404), ("/switch?lamp=x&on=true", 400), ("/switch", 400)]
     {
@@ -109,7 +109,7 @@ fn the_page_reaches_a_state_under_a_lock() {
 
 #[test]
 fn the_page_reaches_a_state_of_the_main_thread() {
-    // each on a thread of its own, which has a state of its own
+    // each engine on a thread of its own, which has a state of its own
     let mains = ENGINES.map(|engine| std::thread::spawn(move || on_a_main_thread(engine)));
     mains.into_iter().for_each(|main| main.join().unwrap());
 }
@@ -121,7 +121,7 @@ fn on_a_main_thread(engine: &'static str) {
     drop(access);
     let client = std::thread::spawn(move || {
         everything(&served, engine);
-        // with the server the last handle goes, and the main thread ends
+        // the last handle goes with the server, and the main thread ends
         served.server.stop().unwrap();
     });
     main.serve().unwrap();

@@ -45,7 +45,7 @@ fn serve_next(link: &mut UnixStream) -> io::Result<()> {
     let answer = format!("HTTP/1.1 200 OK\r\n{close}Content-Length: {length}\r\n\r\n{first}");
     let is_sent = client.write_all(answer.as_bytes()).is_ok();
     drop(client);
-    // what is left of a body would be taken for the next request
+    // the rest of a body would be taken for the next request
     let comes_back = is_sent && !is_last && header[12..] == [0; 8];
     report(link, if comes_back { b'B' } else { b'D' }, 200, length as u64)
 }

@@ -110,7 +110,7 @@ fn both_show_what_the_other_switches(words: &[&str], test: &str) {
     browser.open(open);
     browser.soon(&format!("{ON_PAGE} === '00000100'"));
     assert_eq!(browser.value("document.querySelector('#lamps button').disabled"), true);
-    // what another page could send is refused
+    // a request that another page could send is refused
     let host = program.host();
     let switch = |origin: &str, token: &str| {
         let head = "POST /switch?lamp=0&on=true HTTP/1.1\r\n";
