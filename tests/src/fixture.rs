@@ -25,14 +25,14 @@ const TEXTS: &[(&str, &str)] = &[
     ("style.css.br", "style.css in br"),
     ("style.css.zst", "style.css in zstd"),
     ("style.css.gz", "style.css in gzip"),
-    // one coding only
+    // a file with one coding only
     ("script.js", "console.log('a script with one coded sibling');\n"),
     ("script.js.gz", "script.js in gzip"),
     // a coded sibling whose original is gone
     ("orphan.txt.gz", "orphan in gzip"),
     ("coded/index.html", "<!doctype html>\n<title>An index with a coded sibling</title>\n"),
     ("coded/index.html.br", "index.html in br"),
-    // its siblings are no files
+    // a file whose siblings are no files
     ("odd.txt", "a file whose siblings are a directory, a pipe and a link out of the root"),
     ("odd.txt.gz/index.html", "not a sibling"),
     // names of directories

@@ -19,7 +19,7 @@ pub struct Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // it ends its worker, too
+        // SIGTERM ends its worker, too
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = self.child.wait();
         if std::thread::panicking() {
@@ -38,7 +38,7 @@ impl Nginx {
         let there = Command::new("nginx").arg("-v").output();
         has(there.map_err(|error| format!("nginx: {error}, see scripts/install")), test)?;
         let folder = Folder::new();
-        // what a configuration includes is looked for beside it
+        // nginx looks for included files beside the configuration
         for name in ["fastcgi.conf", "fastcgi_params", "mime.types", "proxy_params", "snippets"] {
             symlink(Path::new("/etc/nginx").join(name), folder.join(name)).unwrap();
         }

@@ -17,7 +17,7 @@ pub struct Fpm {
 
 impl Drop for Fpm {
     fn drop(&mut self) {
-        // it ends its workers, too
+        // SIGTERM ends its workers, too
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = self.child.wait();
     }

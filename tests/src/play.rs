@@ -82,7 +82,7 @@ impl PlayedConnection {
             let _ = is_held.recv();
             loop {
                 let mut bytes = Vec::new();
-                // of each piece: on a busy machine 30 MB take longer than a client is patient
+                // the limit is for each piece: on a busy machine 30 MB take longer than a client is patient
                 match wire::read_some(&mut reading, &mut bytes, Instant::now() + PATIENCE) {
                     Some(end) => return end,
                     None if sender.send(bytes).is_err() => return End::Silent,

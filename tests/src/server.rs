@@ -487,7 +487,7 @@ fn command(options: &Options, addr: SocketAddr, lane: &ReachedBy, folder: &Path)
     let mut words = options.wrapper.iter().map(PathBuf::from).chain([binary]);
     let mut command = Command::new(words.next().unwrap());
     command.args(words);
-    // what has no option is said in a file
+    // settings without an option need a file
     let is_plain = !matches!(lane, ReachedBy::Tls { .. });
     let has_option = !options.engine.contains(':') && options.engine != ISOLATED;
     if is_plain && options.config.is_empty() && has_option {
@@ -617,7 +617,7 @@ fn free_port(at: Ipv4Addr, ports: Range<u32>, next: &AtomicU32) -> u16 {
             match try_port(at, port) {
                 Ok(()) => return port,
                 Err(Errno::ADDRINUSE) => break,
-                // of descriptors there may be more again, when another test has ended
+                // descriptors may be free again, when another test has ended
                 Err(error) => assert!(attempt < 600, "{at}:{port}: {error}"),
             }
             std::thread::sleep(std::time::Duration::from_millis(100));

@@ -52,7 +52,7 @@ impl Target {
         let session = self.tls.as_ref().map(|(client, host)| {
             let name = ServerName::try_from(*host).unwrap();
             let mut session = ClientConnection::new(Arc::clone(client), name).unwrap();
-            // what a test says before the handshake is done waits for it
+            // bytes that a test writes before the end of the handshake wait for it
             session.set_buffer_limit(None);
             Box::new(session)
         });
@@ -151,7 +151,7 @@ impl Write for Socket {
         if self.session.is_none() {
             return self.tcp.write(bytes);
         }
-        // what was said before comes first
+        // bytes written before this come first
         self.flush()?;
         while self.is_blocking && self.session.as_ref().is_some_and(|s| s.is_handshaking()) {
             if !self.take()? {

@@ -51,7 +51,7 @@ fn client(roots: RootCertStore, versions: &[&'static SupportedProtocolVersion]) 
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    // what is resumed shows the certificate of before
+    // a resumed session would show the old certificate
     client.resumption = Resumption::disabled();
     client
 }
@@ -385,7 +385,7 @@ impl Passing {
         let (mut to_client, mut buffer) = (Vec::new(), [0; 16 * 1024]);
         while up || down || !to_client.is_empty() || self.connection.wants_write() {
             let sealed = self.connection.wants_write();
-            // nothing is to be said before the handshake is done, the end least of all
+            // nothing may be sent before the handshake is done, least of all the end
             let may_say = up && !sealed && !self.connection.is_handshaking();
             let wants = |read, write| {
                 let read = if read { PollFlags::IN } else { PollFlags::empty() };

@@ -41,7 +41,7 @@ impl Successor {
 
     /// Whether the server has not ended.
     pub fn is_there(&self) -> bool {
-        // its parent may leave it as it ended
+        // its parent may leave it as a zombie
         let status = fs::read_to_string(format!("/proc/{}/status", self.number()));
         status.is_ok_and(|status| !status.contains("State:\tZ"))
     }

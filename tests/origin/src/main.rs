@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let behind = Server::builder().config(arguments::of_files(&text)).start()?;
     let options = HandlerOptions {
         answer_within: Some(Duration::from_secs(60)),
-        // as long as a body that is for a file may be
+        // as large as the body of a request for a file may be
         body_bytes: 16 * 1024 * 1024,
         keeps_half_closed: true,
         ..HandlerOptions::default()

@@ -166,7 +166,7 @@ impl Client {
             std::mem::take(&mut self.ahead)
         };
         let mut at = body.len();
-        // what tests do byte by byte takes long without optimisation
+        // byte by byte in a test takes long without optimisation
         body.extend(&vec![0; announced - at]);
         while at < announced {
             match self.stream.read(&mut body[at..]) {

@@ -32,7 +32,7 @@ pub fn allow_descriptors(needed: u64) -> Result<(), String> {
 /// The error of the kernel.
 pub fn connect_from(source: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // which is anybody's: a port that is bound there is lost for a minute, and there are too few
+    // a bound port is lost for a minute, and 127.0.0.1, which all tests use, has too few
     if source != IpAddr::V4(Ipv4Addr::LOCALHOST) {
         bind_somewhere(&socket, source)?;
     }

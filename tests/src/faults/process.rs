@@ -53,7 +53,7 @@ pub fn threads(pid: u32) -> BTreeMap<u32, String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a living process");
     let named = |task: std::io::Result<fs::DirEntry>| {
         let task = task.ok()?;
-        // one that has just ended has no name
+        // a thread that has just ended has no name
         let name = fs::read_to_string(task.path().join("comm")).ok()?;
         Some((task.file_name().to_str()?.parse().ok()?, name.trim_end().to_owned()))
     };
@@ -69,7 +69,7 @@ pub fn freeze(pid: u32) {
     kill_process(raw, Signal::STOP).expect("a living process");
     let is_still = |task: std::io::Result<fs::DirEntry>| {
         let stat = task.and_then(|task| fs::read_to_string(task.path().join("stat")));
-        // one that has just ended does nothing
+        // a thread that has just ended stands still
         stat.map_or(true, |stat| {
             stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
         })

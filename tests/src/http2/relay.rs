@@ -103,7 +103,7 @@ impl Passing {
         let socket = server.try_clone().unwrap();
         let limits = Http2Limits { stream_window_bytes: 65_535, ..Http2Limits::default() };
         let mut server = Client { takes: false, ..Client::over(server, limits) };
-        // as clients do: a server that has heard nothing says no goodbye
+        // like a client: a server that has received nothing sends no GOAWAY
         server.flush();
         Passing {
             client,
@@ -151,7 +151,7 @@ impl Passing {
             self.ask();
             self.answer();
             self.write()?;
-            // what was taken may let the next request begin
+            // the client has taken the answer, so the next request may begin
             if self.output.is_empty() {
                 if let Some(over) = self.over {
                     return Ok(over);
@@ -382,7 +382,7 @@ impl RelayedRequest {
             }
         }
         if is_old && !fields.iter().any(|(name, _)| name == ":authority") {
-            // there is none without
+            // HTTP/2 needs a host
             fields.insert(3, (":authority".to_owned(), b"a.example".to_vec()));
         }
         Some(RelayedRequest { fields, is_head, is_old, body, closes: closes || is_old && !keeps })

@@ -30,7 +30,7 @@ impl Seen {
     /// # Panics
     /// If that was noted already.
     pub fn note(&mut self, asked: &str, seen: &str, value: impl Into<String>) {
-        // as it can stand in a cell
+        // the value as it can stand in a cell of a table
         let value = value.into().replace('|', "/").replace('`', "'");
         let before = self.0.insert((asked.to_owned(), seen.to_owned()), value);
         assert!(before.is_none(), "{asked}, {seen}: twice");

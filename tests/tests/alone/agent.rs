@@ -238,7 +238,7 @@ fn history(served: &WatchedServer) -> Vec<Decided> {
             unfinished: number("unfinished"),
         }
     };
-    // three cells: nothing to do, since when and for so long
+    // a line of three cells says that there was nothing to do, since when and for how long
     lines.filter(|cells| cells.len() > 3).map(decided).collect()
 }
 
@@ -256,7 +256,7 @@ fn the_history_has_each_decision_with_its_inputs_and_what_followed() {
                 sum(lines, |line| line.refused),
             ]
         };
-        // what came before the agent looked for the first time is in no record
+        // records begin when the agent looks for the first time
         let mut before = [0; 3];
         let is_looking = || {
             assert_eq!(served.client().get("/work?cpu=1ms").unwrap().status, 200);
@@ -293,7 +293,7 @@ fn the_history_has_each_decision_with_its_inputs_and_what_followed() {
             let is_limited = line.refused == 0 || line.most.is_some_and(|most| most > 0);
             assert!(is_limited && line.lasted_ms <= 60_000, "{engine}: {line:?}");
         }
-        // what led to it: more than can be done, and work that waits
+        // the causes: more requests than can be served, and work that waits
         let overloaded = |line: &&Decided| {
             let causes = ["(delay)", "(refused)", "(load)"];
             line.load > 100

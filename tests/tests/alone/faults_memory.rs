@@ -55,14 +55,14 @@ fn an_idle_connection_costs_little(engine: &str) {
         let all = crowd.read_until(3 * PATIENCE, |crowd| crowd.answered(200) == count);
         assert!(all, "{} of {count} answered", crowd.answered(200));
     };
-    // What the server needs once (buffers, threads, the cached answer) is there before the measure.
-    // A thread that is used once has what it needs: those are measured.
+    // What the server needs once (buffers, threads, the cached answer) is there before the measurement. A
+    // thread that is used for the first time needs memory: threads are measured.
     let first = if threads { 1 } else { 100 };
     ask_all(&mut Crowd::connect(served.target(), first, first).unwrap());
 
     let before_kib = resident_kib(served.pid());
     let mut crowd = Crowd { members: Vec::new() };
-    // what ten thousand requests at the same time need is another question
+    // the memory for ten thousand requests at the same time is another question
     while crowd.members.len() < idle {
         let mut more = Crowd::connect(served.target(), 100, 1).unwrap();
         ask_all(&mut more);
@@ -93,12 +93,12 @@ fn answers_that_nobody_takes_leave_memory_to_others(engine: &str) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Folder::new();
     folder.write("index.html", "here");
-    // one file under many names, each of which is an answer of its own
+    // one file under many names, so that each name has an answer of its own
     let file = folder.write("file", versioned(1, FILE_BYTES / BLOCK_BYTES));
     for number in 0..=TAKERS * FILES_EACH {
         std::fs::hard_link(&file, folder.join(&format!("{number}"))).unwrap();
     }
-    // there a client that takes nothing keeps a thread of the send phase
+    // with this engine a client that takes nothing keeps a thread of the send phase
     let threads = match engine {
         "pipeline:never" => format!("pipeline.by = \"fixed\"\npipeline.send = {}\n", TAKERS + 4),
         _ => String::new(),

@@ -217,7 +217,7 @@ fn every_wait_for_a_client_has_an_end(engine: &str) {
     let settings = "timeouts.head = \"1s\"\ntimeouts.body = \"1s\"\ntimeouts.idle = \"1s\"\n\
                     limits.connections_per_client = 1000";
     let served = WatchedServer::start(engine, folder.path(), settings).settled();
-    // what clients send first is there when they are accepted, however slow this machine is
+    // the clients' first bytes are there when they are accepted, however slow this machine is
     freeze(served.pid());
     let mut crowds = cases.map(|(_, first, _)| {
         let mut crowd = Crowd::connect(served.target(), EACH, EACH).unwrap();

@@ -338,8 +338,8 @@ fn truncated_and_grown_answers_are_whole_or_cut_short(engine: &str) {
         };
         let latest = begun.load(SeqCst);
         let version = settled_version(head, latest);
-        // As above: pages in flight belong to the file, and the kernel zeroes what is cut off.
-        // The small file is sent from there, too, when it has changed each time it was looked at.
+        // As above: pages in flight belong to the file, and the kernel zeroes those that are cut off. The
+        // small file is sent from there, too, when it has changed each time it was looked at.
         let is_in_flight = version != Some(latest);
         let whole_blocks = &body[..body.len() / BLOCK_BYTES * BLOCK_BYTES];
         let zeroes =

@@ -175,7 +175,7 @@ const FLOODS: [Flood; 14] = [
             ask(out, 0, "/large.bin", WHOLE, &[]);
         },
         unit: |_, out| frame::write_window_update(out, 1, 1),
-        // what is looked at together is sent together, which earns a little
+        // updates that are read together are answered together, which earns a little
         bound: BudgetLimit { burst: 11_000, per_s: 1100 },
     },
     Flood {
@@ -342,7 +342,7 @@ fn serve(engine: &str, more: &str) -> (WatchedServer, Folder) {
         sched_setaffinity(None, &of_clients).unwrap();
     }
     let served = WatchedServer::with(options);
-    // what the server needs once is there before anything is measured
+    // what the server needs once is there before the measurement
     assert_eq!(Client::of(&served).get("/large.bin").body.len(), 3_000_000);
     (served, folder)
 }

@@ -70,7 +70,7 @@ fn cost(name: &str, addr: SocketAddr, pid: u32, count: usize) -> usize {
         let stream = connect_from(client_address(at / 5000), addr).unwrap();
         TunnelEnd::by_http1(stream, "/ws")
     };
-    // what is needed once is there before
+    // what is needed once is there before the measurement
     let mut tunnels: Vec<_> = (0..100).map(open).collect();
     let (before_kib, kernel_before_kib) = (resident_kib(pid), kernel_kib());
     tunnels.extend((0..count).map(open));

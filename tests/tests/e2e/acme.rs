@@ -120,7 +120,7 @@ impl Pebble {
             "externalAccountBindingRequired": false,
         }});
         if let Some(lifetime_s) = lifetime_s {
-            // as the one of Debian 12 has it, and as later ones do
+            // the key of Debian 12's pebble, and those of later versions
             config["pebble"]["certificateValidityPeriod"] = lifetime_s.into();
             let profile = serde_json::json!({ "description": "", "validityPeriod": lifetime_s });
             config["pebble"]["profiles"] = serde_json::json!({ "default": profile });
@@ -224,7 +224,7 @@ fn pebble_is_content_with_both_ways(engine: &str) {
             served.metrics()
         );
         assert!(way == "tls-alpn-01" || proofs() == 0, "{engine}: {}", served.metrics());
-        // it outlives the server
+        // the certificate outlives the server
         let stamp = fs::metadata(file).unwrap().modified().unwrap();
         assert_eq!(served.reload().0, Some(0), "{engine} {way}: {}", served.stderr());
         assert!(shown(sealed, "a.example") == first, "{engine} {way}");
@@ -266,7 +266,7 @@ fn an_authority_is_answered(engine: &str) {
     assert!(answered.contains("\r\nCache-Control: no-store\r\n"), "{engine}: {answered}");
     let head = ask("HEAD", "a.example", "abc-_1");
     assert!(head.ends_with("\r\n\r\n") && head.contains("Content-Length: 50"), "{engine}: {head}");
-    // what cannot be a token is a file, or none
+    // a name that cannot be a token is a file, or does not exist
     for (method, host, token, status) in [
         ("GET", "a.example", "%3Cb%3E", " 404 "),
         ("GET", "a.example", "", " 404 "),
@@ -375,7 +375,7 @@ fn a_certificate_is_replaced_when_the_authority_says() {
     assert!(soon(PATIENCE, || is_trusted(&acme.authority, addr, "a.example")));
     let first = shown(addr, "a.example");
     drop(served);
-    // what was suggested is not kept: a server that begins asks
+    // the suggestion is not stored: a server that starts asks for it
     acme.behave(|how| how.window = Some(("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z")));
     let (served, addr) = start(&folder, "event", &["a.example"], &lines);
     assert!(soon(4 * PATIENCE, || attempts(&served, "issued") >= 1), "{}", served.stderr());
@@ -470,7 +470,7 @@ fn a_record_that_stays_is_named_until_it_is_there() {
     let acme = Acme::start(folder.path());
     let lines = acme.lines(folder.path(), &folder.join("storage"));
     let lines = format!("{lines}challenges = [\"dns-persist-01\"]\n");
-    // it looks in vain
+    // the authority looks in vain
     let other = WatchedServer::start("event", &folder.join("site"), "");
     acme.behave(|how| how.looks_at = Some(other.addr()));
     let (served, addr) = start(&folder, "event", &["*.a.example"], &lines);

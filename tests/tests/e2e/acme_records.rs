@@ -85,7 +85,7 @@ impl Bed {
         let bed = Bed { folder, pebble, names, sealed };
         assert!(soon(PATIENCE, || TcpStream::connect(manage).is_ok()), "no name server");
         fs::create_dir(bed.at("")).unwrap();
-        // another user runs the command
+        // another user runs the command, and writes here
         fs::set_permissions(bed.at(""), Permissions::from_mode(0o777)).unwrap();
         fs::write(bed.at("manage"), manage.to_string()).unwrap();
         bed.behave("");
@@ -208,7 +208,7 @@ fn a_star_and_the_name_above_it_are_in_one_certificate() {
     ];
     assert_eq!(names, expected, "{environment}");
     assert!(environment.contains("ACME_HOST=a.example\n"), "{environment}");
-    // it ends with the server, which leaves no child
+    // the launcher ends with the server, and leaves no child
     let [launcher] = launchers(served.pid())[..] else { panic!("one launcher") };
     served.signal(Signal::TERM);
     assert!(served.wait(PATIENCE).is_some_and(|status| status.success()), "{}", served.stderr());
@@ -266,7 +266,7 @@ fn a_command_that_fails_is_told_and_leaves_nothing() {
     let failed = |count: u64, words: &[&str]| {
         assert!(soon(4 * PATIENCE, || attempts(&served, "hook") == count), "{}", served.stderr());
         words.iter().for_each(|words| served.says(words));
-        // what cannot be run cannot remove anything either
+        // a command that cannot be run cannot remove anything either
         assert!(count > 3 || soon(PATIENCE, || !bed.notes()), "{}", served.stderr());
         assert_eq!(launchers(served.pid()).len(), 1, "{}", served.stderr());
     };
@@ -303,7 +303,7 @@ fn a_command_that_fails_is_told_and_leaves_nothing() {
     bed.write_hook("#!/nowhere\n");
     served.reload();
     failed(7, &[]);
-    // one that works, and leaves a process
+    // a command that works, and leaves a process
     fs::remove_file(bed.at("left")).unwrap();
     bed.write_hook(HOOK);
     again("leave");
@@ -363,7 +363,7 @@ fn a_reload_changes_the_command_from_outside_of_the_sandbox() {
     let is_asked = |count: usize| soon(4 * PATIENCE, || bed.asked().len() == count);
     assert!(is_asked(1), "{}", served.stderr());
     let text = fs::read_to_string(served.file()).unwrap();
-    // it is under way with the old command
+    // an order is under way with the old command
     fs::copy(bed.at("dns-hook"), bed.at("other-hook")).unwrap();
     served.configure_with(&text.replace("dns-hook", "other-hook"));
     let (code, said) = served.reload();
@@ -478,7 +478,7 @@ fn no_command_is_run_as_root() {
         let environment = fs::read_to_string(bed.at("env")).unwrap_or_default();
         environment.lines().any(|line| line == format!("USER={name}"))
     };
-    // what it writes is the next one's to write, too
+    // the next command writes the same files, as another user
     let again = || {
         let _ = fs::remove_dir_all(bed.folder.join("storage"));
         ["env", "log", "answer"].iter().for_each(|name| drop(fs::remove_file(bed.at(name))));

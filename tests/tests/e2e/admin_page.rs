@@ -120,7 +120,7 @@ fn a_killed_stage_is_seen() {
     let stages = || read(&server, "/page/facts")["stages"].as_array().unwrap().clone();
     assert_eq!(stages().iter().filter(|one| one["ended"] == 0).count(), stages().len());
     assert!(stages().iter().any(|one| one["stage"] == "process" && one["instance"] == 1));
-    // what happened before the first look is no news
+    // events before the first look are not shown
     let looks =
         || !read(&server, "/page/history?after=0")["seconds"].as_array().unwrap().is_empty();
     assert!(soon(PATIENCE, looks));
@@ -288,7 +288,7 @@ fn chromium_shows_what_metrics_say() {
         assert!(totals.contains_key("forebay_class_answered_total{class=\"bulk\"}"), "{totals:?}");
         let failed = totals.keys().find(|series| series.starts_with("forebay_upstream_failed"));
         assert!(failed.is_some_and(|series| series.contains(&dead.to_string())), "{totals:?}");
-        // as text, and nowhere as an element
+        // it stands there as text, and nowhere as an element
         assert!(dom.contains("&lt;img src=x onerror=alert(1)&gt;"), "{dom}");
         assert!(!dom.contains("<img src=x") && !dom.contains("closed <b>"), "{dom}");
         assert!(

@@ -293,7 +293,7 @@ fn the_example_slows_a_class_down() {
         let output = example.wait_with_output().unwrap();
         assert!(is_slowed, "{output:?}\n{}", server.stderr());
         attempts += 1;
-        // it ends with its lease of 5 s on a machine that does something else for so long
+        // the program ends with its lease of 5 s on a machine that does something else for that time
         let is_lost = || attempts < 3 && said("example: its lease has ended") == attempts;
         assert!(soon(PATIENCE, || has_put() || is_lost()), "{output:?}\n{}", server.stderr());
     }

@@ -171,7 +171,7 @@ fn one_file_is_served_wherever_it_lies(engine: &str) {
         check("/in/one.txt", SECRET, 200, "outside");
         check("/in/one.txt", WRONG, 401, "");
     }
-    // another one in its place, none, and one again
+    // another file in its place, no file, and a file again
     let is = |status: u16, text: &str| {
         assert!(
             soon(PATIENCE, || {

@@ -80,7 +80,7 @@ fn higher_classes_come_first(engine: &str) {
     clients.iter_mut().for_each(|client| assert_eq!(status(client), 200, "{engine}"));
     assert_eq!(gate.came(), ["/bulk/0", "/gold/1", "/gold/2", "/bulk/1", "/bulk/2"], "{engine}");
     wait(&served, 0);
-    // on the same connections, without anybody before them
+    // on the same connections, with no request before them
     gate.answer(2);
     for client in &mut clients[..2] {
         assert_eq!(client.get("/bulk/3").unwrap().status, 200, "{engine}");
@@ -132,7 +132,7 @@ fn who_leaves_takes_no_place(engine: &str) {
     gate.answer(2);
     assert_eq!((status(&mut first), status(&mut stays)), (200, 200));
     assert_eq!(gate.came(), ["/bulk/0", "/bulk/1"], "{engine}");
-    // one that leaves while it has a place gives it up
+    // a client that leaves while its request has a place gives it up
     let leaves = ask(&served, "/bulk/2");
     gate.has(3);
     let mut next = ask(&served, "/bulk/3");
@@ -163,7 +163,7 @@ fn a_reload_finds_those_that_wait(engine: &str) {
     wait(&served, 3);
     clients.push(ask(&served, "/gold/6"));
     wait(&served, 4);
-    // there is no room for one more before enough have ended
+    // there is no room for another request before enough have ended
     reload(&lines(&gate, CLASSES, &limit(2, "")), workers);
     gate.answer(1);
     let under_way = || served.metric("forebay_upstream_requests_in_flight");
@@ -242,7 +242,7 @@ fn streams_wait_each_for_itself(engine: &str) {
     let uploads = client.begin("POST", "/gold/1", &[("content-length", "3")], false);
     assert_eq!(client.send(uploads, b"abc", true), 3);
     wait(&served, 2);
-    // its end comes by itself, and is the application's to know
+    // the end of the body comes by itself, and the application has to learn of it
     let empty = client.begin("POST", "/gold/2", &[("content-length", "0")], false);
     client.send(empty, b"", true);
     wait(&served, 3);

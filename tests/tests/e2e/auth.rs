@@ -250,7 +250,7 @@ fn a_file_is_protected_under_all_its_paths() {
         "/in/missing",
         "/v1/missing",
     ];
-    // which of the paths a rule leaves open
+    // whether a rule leaves a path open
     let is_open = |rule: &str, path: &str| {
         let path = path.replace("//in/./", "/in/").replace("/x/..", "").replace("%69", "i");
         let names: &[&str] = match path.as_str() {

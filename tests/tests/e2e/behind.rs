@@ -196,7 +196,7 @@ fn the_proxy_protocol_states_who_is_logged() {
         let mut logged = clients(&served, 4);
         logged.sort();
         assert_eq!(logged, ["127.0.0.1", "192.0.2.7", "192.0.2.9", "2001:db8::7"], "{engine}");
-        // one that says nothing of the kind
+        // a connection without the header
         let mut stream = TcpStream::connect(proxied).unwrap();
         stream.write_all(get.as_bytes()).unwrap();
         assert_eq!(read_to_end(&mut stream, PATIENCE), (Vec::new(), End::Reset));
@@ -215,7 +215,7 @@ fn only_trusted_proxies_may_come_to_a_listener_for_proxies() {
     );
     let served = WatchedServer::with(options(&folder, "event", &lines));
     let mut stream = TcpStream::connect(proxied).unwrap();
-    // by its address alone, before it says anything
+    // refused by its address alone, before it sends anything
     assert_eq!(read_to_end(&mut stream, PATIENCE), (Vec::new(), End::Reset));
     let series = "forebay_connections_refused_total{reason=\"untrusted_proxy\"}";
     assert_eq!(served.metric(series), 1);

@@ -124,7 +124,7 @@ fn servers_that_do_not_answer_have_not_failed() {
     fs::create_dir(&scratch).unwrap();
     let (child, name) = under_way(&scratch, &out);
     for (pid, _) in numbered(&name) {
-        // it may have given up before
+        // the calibration may have given up before
         let _ = kill_process(pid, Signal::STOP);
     }
     let output = child.wait_with_output().unwrap();

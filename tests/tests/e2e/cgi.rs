@@ -373,7 +373,7 @@ fn what_takes_too_much_is_killed(engine: &str) {
         assert!(soon(PATIENCE, is_told), "{engine} {path}: {}", server.stderr());
         assert!(soon(PATIENCE, || bed.sleepers() == 0), "{engine} {path}: {}", bed.sleepers());
     }
-    // its limit is each process's, too
+    // the limit of memory holds for each process, too
     assert_eq!(get(&server, "/cgi-bin/eats").0, 502, "{engine}");
     // both at the same time: each is killed when its own time is over
     drop(server);
@@ -536,7 +536,7 @@ fn a_launcher_that_is_killed_is_told() {
     let word = "the process that runs CGI programs has ended; forebay upgrade, or a restart, begins another";
     server.says(word);
     assert_eq!(get(&server, "/cgi-bin/told").0, 502);
-    // what is under way comes to its end, and ends with its client
+    // the program that is under way goes on, and ends with its client
     assert!(soon(PATIENCE, || bed.sleepers() == 1));
     drop(stream);
     assert!(soon(PATIENCE, || bed.sleepers() == 0));

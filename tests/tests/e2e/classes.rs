@@ -134,7 +134,7 @@ fn requests_wait_for_their_turn_as_long_as_the_deadline_allows() {
         }
         let statuses: Vec<u16> = clients.iter_mut().map(|c| c.answer().unwrap().status).collect();
         let served_ones = statuses.iter().filter(|status| **status == 200).count();
-        // one at once, and one for each 50 ms until 180 ms; of a slow machine that asks late, more
+        // one at once, and one for each 50 ms until 180 ms; on a slow machine that asks late, more
         assert!(served_ones >= 4, "{engine}: {statuses:?}");
         assert!(began.elapsed() >= Duration::from_millis(140), "{engine}");
         assert_eq!(refused(&served, "queue"), 8 - served_ones as u64, "{engine}");
@@ -151,7 +151,7 @@ fn a_count_comes_back_however_a_request_ends() {
     for engine in ENGINES {
         let folder = Folder::new();
         let served = serve(&folder, engine);
-        // it is in flight until its body has come
+        // the request is in flight until its body has come
         let mut one = served.client();
         let head = "GET /work HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
         one.stream().write_all(head.as_bytes()).unwrap();
@@ -325,7 +325,7 @@ fn idle_connections_are_kept_as_long_as_their_class_says() {
         };
         let mut gold = served.client();
         assert_eq!(timeout(&mut gold, "/gold").as_deref(), Some("timeout=600"), "{engine}");
-        // its last request decides; both come at once, as it would be cut while it is idle between them
+        // its last request decides; both come at once, because an idle connection would be cut between them
         let mut other = served.client();
         let two = ["/", "/gold"].map(|path| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
         other.stream().write_all(two.concat().as_bytes()).unwrap();

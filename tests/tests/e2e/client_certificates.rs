@@ -246,7 +246,7 @@ fn a_session_opens_no_site_that_asks_for_more() {
             assert_eq!(status(get(&mut kept, "open.example")), Some(200), "{engine}");
             assert_eq!(edge.served.reload().0, Some(0), "{engine}: {}", edge.served.stderr());
             assert_eq!(talk(&client, "open.example").0, None, "{engine}: {version:?}");
-            // nor does a connection that is open
+            // an open connection does not serve the site either
             assert_eq!(status(get(&mut kept, "open.example")), Some(421), "{engine}");
             // clients that have shown a certificate do resume
             let mut known =
@@ -325,7 +325,7 @@ fn changed_lists_and_authorities_are_taken_over() {
         );
         // a client that was there is served on
         assert_eq!(get(&mut kept, host), found("must"), "{engine}");
-        // another authority: what it has revoked comes with it
+        // another authority, with its own revocation list
         let others = Authority::named("others");
         edge.folder.write("ca.pem", &others.pem);
         edge.folder.write("ca.crl", others.list(7));

@@ -73,7 +73,7 @@ fn files_that_memory_does_not_keep_come_whole(engine: &str) {
         let answer = client.get(&format!("/{}", name(file))).unwrap();
         assert!(answer.body == versioned(1, blocks(file)), "{file}: {}", answer.head);
     };
-    // one reading to know them, and half of another to learn that nothing is found again
+    // one round to know the files, and half of another to learn that none is found again
     (0..3).for_each(|_| ask_for_all(1, &served, &folder, is_whole));
     // on a busy machine a file is back in memory before it is asked for: then once more
     let mut at_first = others;

@@ -277,7 +277,7 @@ status = 302
             let to = format!("https://in.example/?back=/login&from=http://a/{client}%3Fx%3Dy%26z");
             assert_eq!(answer.value("location"), Some(&*to));
         }
-        // one that a trusted proxy has given
+        // an id that a trusted proxy has given
         let answer = ask(server, "GET", "/a.txt", "X-Request-Id: given-by-a-proxy\r\n");
         assert_eq!(answer.value("x-request-id"), Some("given-by-a-proxy"));
     };

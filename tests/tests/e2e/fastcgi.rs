@@ -90,7 +90,7 @@ fn ask(
         [] => String::new(),
         body => format!("Content-Length: {}\r\n", body.len()),
     };
-    // to a client of HTTP/1.0 nothing is chunked
+    // a client of HTTP/1.0 gets no chunks
     let head = format!("{method} {path} HTTP/1.0\r\nHost: shop.example\r\n{fields}{length}\r\n");
     let answer = server.exchange(&[head.as_bytes(), body].concat());
     let end = answer.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
@@ -192,7 +192,7 @@ fn answers_of_scripts_come_back(engine: &str) {
                     Connection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
     let answer = String::from_utf8(server.exchange(chunked)).unwrap();
     assert!(answer.contains("3 900150983cd24fb0d6963f7d28e17f72"), "{engine}: {answer}");
-    // so one that does not say it is collected, which has a bound
+    // so a body without a length is collected, which has a bound
     let server = serve(&fpm, engine, "spool_bytes = \"4KiB\"");
     let chunked = |bytes: usize| {
         let mut request = b"POST /sum.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
@@ -224,7 +224,7 @@ fn classes_hold_scripts(engine: &str) {
          [[rule]]\nname = \"gold\"\npath = \"/sleeps.php/gold\"\nclass = \"gold\"\n\
          [[rule]]\nname = \"bulk\"\npath = \"/sleeps.php/bulk\"\nclass = \"bulk\"\n",
     );
-    // as many as it has workers, one after the other: its peak
+    // as many clients as workers, each asking again and again: the peak
     let crowd = |clients: usize, path: &'static str, stop: &AtomicBool, pause: Duration| {
         let (useful, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
@@ -396,7 +396,7 @@ fn great_bodies_go_both_ways_to_scripts(engine: &str) {
 fn scripts_that_fail_are_told_apart(engine: &str) {
     let Some(fpm) = start() else { return };
     let server = serve(&fpm, engine, "retries = 0\nmax_fails = 0");
-    // what it says for the log is one line of it, with its request
+    // its message for the log is one line of it, with its request
     assert_eq!(get(&server, "/says.php"), (200, "said".to_owned()), "{engine}");
     let has_line = || {
         let said = server.stderr();
@@ -431,7 +431,7 @@ fn scripts_that_fail_are_told_apart(engine: &str) {
             _ => assert!(end.is_err() && answer.is_empty(), "{engine}: {end:?} {answer}"),
         }
     }
-    // others are there
+    // other workers are there
     assert_eq!(get(&server, "/answer.php/sized"), (200, "hello".to_owned()), "{engine}");
     let server = serve(&fpm, engine, "timeouts.head = \"300ms\"");
     assert_eq!(get(&server, "/hangs.php").0, 504, "{engine}");
@@ -450,7 +450,7 @@ fn a_client_that_leaves_frees_its_place(engine: &str) {
         let mut stream = server.connect();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         assert!(soon(PATIENCE, || file.exists()), "{engine} {path}");
-        // its end alone could be that of one direction
+        // a FIN alone could end one direction only
         set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
         drop(stream);
         // php-fpm runs it on, and has another worker: the place is free when it ends
@@ -463,7 +463,7 @@ fn a_client_that_leaves_frees_its_place(engine: &str) {
 
 fn connections_to_scripts_are_kept_where_asked(engine: &str) {
     let Some(fpm) = start() else { return };
-    // one loop has one pool, and so one connection, which is one worker's
+    // one loop has one pool, and so one connection to one worker
     let lines = fpm.lines("keep_alive.connections = 1");
     let options = Options::new(fpm.root()).engine(engine).alone();
     let server = Server::start(&options.config(&lines));

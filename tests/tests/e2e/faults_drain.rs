@@ -161,7 +161,7 @@ fn clients_are_accepted_in_the_wait_before_a_drain(engine: &str) {
         served.signal(signal);
         assert!(soon(PATIENCE, || health(&served, "/readyz") == 503));
         assert_eq!(kept.get("/").expect("an answer on a kept connection").status, 200);
-        // it stays: what a client cuts while the server drains would count as aborted
+        // this client stays: a cut by a client during the drain would count as aborted
         let mut new = served.client();
         assert_eq!(new.get("/").expect("an answer to a new client").status, 200);
         let (code, said) = served.reload();

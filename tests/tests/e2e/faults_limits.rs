@@ -188,8 +188,8 @@ fn who_is_refused_keeps_nobody_waiting(engine: &str) {
     let mut kept: Vec<_> = (0..8).map(|_| come()).collect();
     kept.iter_mut().for_each(|client| assert_eq!(client.get("/").unwrap().status, 200));
     let mut refused = Vec::new();
-    // A refused client that stays is waited for two seconds, in each round anew. On a busy machine some
-    // rounds take as long for other reasons.
+    // The server waits two seconds for a refused client that stays, in each round again. On a busy machine
+    // some rounds take as long for other reasons.
     let (mut quick, mut rounds) = (0, 0);
     while quick < 10 {
         for _ in 0..8 {

@@ -59,7 +59,7 @@ fn gold(server: &WatchedServer) -> Client {
             bound => bound.unwrap(),
         }
         match connect(&socket, &server.addr()) {
-            // of this test's run before
+            // a port of this test's previous run
             Err(Errno::ADDRNOTAVAIL) => continue,
             connected => connected.unwrap(),
         }
@@ -120,7 +120,7 @@ fn of_all_clients_the_lowest_class_gives_way(engine: &str) {
         .collect();
     server.wait_for_delivery();
     let mut high: Vec<Client> = Vec::new();
-    // of one client half of them are as many as there may be
+    // one client may have half of the connections
     for number in 1..=2 {
         let mut one = gold(&server);
         assert_eq!(status(&mut one), 200, "gold {number}: {}", server.stderr());

@@ -44,7 +44,7 @@ fn serve(engine: &str, config: &str) -> (Folder, WatchedServer) {
     folder.write("site/index.html", "index");
     let options = Options::new(folder.join("site")).engine(engine).alone();
     let served = WatchedServer::with(options.config(config));
-    // from here on every request of it needs one job
+    // from here on every request of this server needs one job
     assert_eq!(served.client().get("/work").unwrap().status, 200);
     (folder, served)
 }
@@ -117,7 +117,7 @@ fn they_leave_while_workers_work(
     let have_left = || given_up() == given_up_before + MANY;
     let is_over = soon(PATIENCE, || have_left() || is_early());
     assert!(is_over, "{} and {MANY} should have left: {}", given_up_before, served.metrics());
-    // those at work hold their places still
+    // the requests at work still hold their places
     assert!(are_unfinished(workers));
     let is_void = is_early() || !have_left();
     let mut late = ask(served, "/work?cpu=1ms");

@@ -54,7 +54,7 @@ fn calls_pass(engine: &str, test: &str, keys: &str) {
     let Some((client, application)) = client.zip(from_go("grpc-interop-server", test)) else {
         return;
     };
-    // it listens at all addresses
+    // the program listens at all addresses
     let (at, folder) = (free_at_all_addresses(), Folder::new());
     let mut command = Command::new(application);
     let command = command.args(["-port", &at.port().to_string()]).stderr(Stdio::null());

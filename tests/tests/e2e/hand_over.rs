@@ -76,7 +76,7 @@ pub(crate) fn ask(served: &WatchedServer, request: &str) -> String {
     let mut stream = connect(served);
     stream.write_all(request.as_bytes()).unwrap();
     let mut all = Vec::new();
-    // one that is reset has what came before
+    // a connection that is reset keeps the bytes that came before
     let _ = stream.read_to_end(&mut all);
     String::from_utf8_lossy(&all).into_owned()
 }
@@ -149,7 +149,7 @@ fn bodies_stay_in_the_socket(engine: &str) {
     for split in [0, 4, 9] {
         let (first, second) = "one two 3".split_at(split);
         client.stream().write_all([head, first].concat().as_bytes()).unwrap();
-        // some of the body comes when the socket is elsewhere, or does not: both are to be right
+        // a part of the body comes while the socket is elsewhere, or not: both must work
         thread::yield_now();
         client.stream().write_all(second.as_bytes()).unwrap();
         assert_eq!(client.answer().unwrap().body, b"body \"one two 3\"");
@@ -322,7 +322,7 @@ fn requests_wait_in_the_order_of_their_classes(engine: &str) {
     ask_for("/app/bulk-1", 1);
     ask_for("/app/bulk-2", 2);
     ask_for("/app/gold-1", 3);
-    // one more has no room
+    // another request has no room
     let mut late = Client::over(connect(&served));
     let answer = late.get("/app/bulk-3").unwrap();
     assert_eq!((answer.status, answer.field("Retry-After").is_some()), (503, true));
@@ -434,7 +434,7 @@ fn no_spelling_gets_past_a_rule(engine: &str) {
         let status = answer.get(9..12).unwrap_or_default();
         assert!(["400", "403", "404"].contains(&status), "{path}: {answer}");
     }
-    // what a receiver could read in another way is none of its business, either
+    // a path that a receiver could read in another way is not for it either
     for path in ["/app//a", "/app/./a", "/app/%2e/a", "http://b/app/a"] {
         let answer = ask(&served, &last_get(path));
         assert!(answer.starts_with("HTTP/1.1 400"), "{path}: {answer}");
@@ -469,7 +469,7 @@ fn requests_leave_at_the_end_of_receive() {
     for _ in 0..20 {
         assert_eq!(client.get("/app/a").unwrap().status, 200);
     }
-    // they are shown once in a period, all together
+    // counters are shown once in a period, all together
     assert!(soon(PATIENCE, || receive() >= receive_before + 20));
     assert_eq!(process(), process_before);
 }

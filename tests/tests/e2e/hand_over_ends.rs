@@ -90,7 +90,7 @@ fn a_connection_ends_with_the_time_whoever_has_it(engine: &str) {
     stream.write_all(get("/app").as_bytes()).unwrap();
     let mut all = Vec::new();
     let error = stream.read_to_end(&mut all).unwrap_err();
-    // its end would have it look whole
+    // an orderly end would make the answer look whole
     assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{}", String::from_utf8_lossy(&all));
     let mut held = held.lock().unwrap().pop().unwrap();
     let is_cut = |_| held.write_all(b"more").is_err();

@@ -306,7 +306,7 @@ fn a_site_of_django_under_gunicorn_notices_nothing() {
             let body = String::from_utf8(client.answer().unwrap().body).unwrap();
             assert!(body.starts_with("POST /app/django hello 127.0.0.1 "), "{engine}: {body}");
         }
-        // one of its workers is killed in the middle of nothing: gunicorn starts another
+        // one idle worker is killed: gunicorn starts another
         let killed = connect(&served).get("/app").unwrap().body;
         let killed = String::from_utf8(killed).unwrap();
         let worker: i32 = killed.rsplit(' ').next().unwrap().parse().unwrap();

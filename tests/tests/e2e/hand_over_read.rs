@@ -42,7 +42,7 @@ fn answered(served: &WatchedServer) -> u64 {
 
 fn one_word_is_enough_and_connections_come_back(engine: &str) {
     let receiver = SocketReceiver::start(echo);
-    // one that says that it has the request all the same
+    // a receiver that reports all the same that it has the request
     let careful = SocketReceiver::start(|handed| {
         handed.is_taken = false;
         echo(handed);

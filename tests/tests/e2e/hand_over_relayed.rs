@@ -84,7 +84,7 @@ impl Sealed {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).unwrap();
         let mut all = Vec::new();
-        // one that is reset has what came before
+        // a connection that is reset keeps the bytes that came before
         let _ = stream.read_to_end(&mut all);
         String::from_utf8_lossy(&all).into_owned()
     }
@@ -217,7 +217,7 @@ fn an_answer_may_end_with_its_connection(engine: &str) {
         let answer = client.get(path);
         assert_eq!((answer.body.as_slice(), answer.is_whole), (&b"until the end"[..], true));
     }
-    // one that has not said that it is done has not
+    // a request without a report of its end has not ended
     let mut client = sealed.http2();
     let stream = client.ask("/app/dies");
     let answer = client.answer(stream);
@@ -275,7 +275,7 @@ fn who_dies_or_hangs_is_told_of(engine: &str) {
     let stream = client.ask("/app/half");
     let answer = client.answer(stream);
     assert!(answer.reset.is_some() && !answer.is_whole, "{answer:?}");
-    // others on the connection go on
+    // other requests on the connection go on
     assert_eq!(client.get("/").body, b"a static page");
 }
 

@@ -41,7 +41,7 @@ fn serve_with(
     let folder = Folder::new();
     folder.write("site/index.html", "a static page");
     let route = format!("[[hand_over]]\npath = \"/app\"\nto = {:?}\n{more}\n", receiver.to());
-    // they all come from one address
+    // all clients come from one address
     let lines = format!("limits.connections_per_client = 100\n{before}\n{route}");
     let options = Options::new(folder.join("site")).engine(engine).config(&lines);
     let served = WatchedServer::with(Options { workers, ..options });
@@ -114,7 +114,7 @@ fn a_drain_waits_for_what_is_elsewhere(engine: &str) {
     let waiting = || served.metric_if_answered("forebay_upstream_requests_waiting");
     assert!(soon(PATIENCE, || waiting() == Some(3)), "{:?}", waiting());
     served.signal(Signal::TERM);
-    // it takes no more, and has begun to end
+    // the server accepts no more, and has begun to end
     assert!(soon(PATIENCE, || std::net::TcpStream::connect(served.listens_at()).is_err()));
     turnstile.open(5);
     for client in &mut clients {

@@ -83,7 +83,7 @@ fn comparable(mut answer: Answer) -> Answer {
     if let Some((_, kind)) = kind
         && let Some((_, boundary)) = kind.split_once("boundary=")
     {
-        // it is another one each time
+        // the boundary is another one each time
         let body = String::from_utf8_lossy(&answer.body).replace(boundary, "-");
         answer.body = body.into_bytes();
         answer.fields.retain(|(name, _)| name != "content-type");
@@ -202,7 +202,7 @@ fn bodies_are_read_and_bounded(engine: &str) {
     let folder = site();
     let served = serve(&folder, engine, "limits.body_bytes = \"100KiB\"\n");
     let mut client = Client::of(&served);
-    // one with trailers, one whose client waits until it is wanted, one without a length
+    // a request with trailers, one whose client waits for 100 Continue, one without a length
     let with_trailers = client.begin("GET", "/small.txt", &[], false);
     client.send(with_trailers, b"hello", false);
     client.trail(with_trailers, &[("x-sum", "1")]);
@@ -242,7 +242,7 @@ fn a_client_that_takes_nothing_holds_up_only_itself(engine: &str) {
     let served = serve(&folder, engine, "timeouts.send_window = \"1h\"\n");
     let limits = Http2Limits { stream_window_bytes: 65_535, ..Http2Limits::default() };
     let (mut client, slow) = stalled(served.addr(), limits);
-    // its neighbours on the connection and others go on
+    // other streams of the connection, and other clients, go on
     assert_eq!(client.get("/small.txt").body, b"small");
     assert_eq!(served.client().get("/small.txt").unwrap().body, b"small");
     assert_eq!(client.so_far(slow).body.len(), 65_535);
@@ -260,7 +260,7 @@ fn a_window_that_stays_closed_costs_only_its_request(engine: &str) {
     let mut client = Client::with(served.addr(), limits);
     client.takes = false;
     let slow = client.ask("/large.bin");
-    // what is answered meanwhile gives it no more time
+    // answers to other requests meanwhile give it no more time
     assert!(soon(PATIENCE, || {
         assert_eq!(client.get("/small.txt").status, 200, "{engine}");
         client.so_far(slow).reset.is_some()
@@ -283,7 +283,7 @@ fn what_is_given_up_is_accounted_for(engine: &str) {
         std::env::var("HTTP2_SEED").map_or_else(|_| fastrand::u64(..), |it| it.parse().unwrap());
     println!("{engine}: HTTP2_SEED={seed} has the same streams reset again");
     let mut random = fastrand::Rng::with_seed(seed);
-    // what HTTP/1 brings is what each answer that is not given up has
+    // each answer that is not given up has the same body as over HTTP/1
     let bodies = ["/small.txt", "/large.bin"];
     let bodies = bodies.map(|path| (path, with_http1(&served, "GET", path, &[]).body));
     let bodies = BTreeMap::from(bodies);
@@ -368,8 +368,7 @@ fn a_last_answer_is_not_cut_while_its_client_opens_windows(engine: &str) {
     for is_drain in [false, true] {
         let is_uncut = (0..5).any(|_| {
             let (is_uncut, pause) = takes_a_last_answer(&folder, engine, is_drain);
-            // a client that takes nothing for 2 s is not waited for, even if it was only kept from its
-            // core for so long
+            // a client that takes nothing for 2 s is not waited for, even if it was only kept from its core
             assert!(is_uncut || pause >= Duration::from_secs(1), "{engine}: it is cut");
             is_uncut
         });
@@ -427,7 +426,7 @@ fn a_drain_does_not_wait_for_a_client_that_says_nothing(engine: &str) {
     let mut client = Client::connect(server.addr());
     assert_eq!(client.get("/small.txt").status, 200);
     server.signal(Signal::TERM);
-    // it does not read, so that the PING of the goodbye is never answered
+    // the client does not read, so that the PING behind GOAWAY is never answered
     let status = server.wait(PATIENCE).expect("the server did not stop");
     assert!(status.success() && server.stderr().contains(" 0 aborted"), "{}", server.stderr());
     client.until_closed();
@@ -509,7 +508,7 @@ fn it_is_agreed_on_in_the_handshake() {
         }
         let has_line = || server.stdout().contains("\"GET /large.bin HTTP/2.0\" 200 3000000");
         assert!(soon(PATIENCE, has_line), "{engine}: {}", server.stdout());
-        // it may be switched off
+        // HTTP/2 can be switched off
         server.configure(&options(0));
         assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
         let mut refused = Client::sealed(&authority, addr, "a.example");

@@ -22,7 +22,7 @@ fn the_example_site_is_clean_and_a_bad_answer_is_not() {
     let site = tests.join("../examples/site");
     let made = Command::new(tests.join("../scripts/make-example")).status().unwrap();
     assert!(made.success(), "scripts/make-example: {made}");
-    // what an engine changes in an answer, the conformance cases find
+    // the conformance cases find differences between engines
     let engines = if is_full_matrix() { &ENGINES[..] } else { &ENGINES[..1] };
     for engine in engines {
         let server = Server::start(&Options::new(&site).engine(engine));

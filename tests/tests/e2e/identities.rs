@@ -257,7 +257,7 @@ fn keys_are_taken_over_by_a_reload() {
     folder.write("keys", OTHER);
     reload();
     assert_eq!((ask(&mut stream, "/", &old), ask(&mut stream, "/", &new)), (403, 200));
-    // a file that is none changes nothing
+    // a faulty file of keys changes nothing
     folder.write("keys", "k3 short\n");
     let (code, said) = served.reload();
     assert!(code != Some(0) && said.contains("less than 32"), "{said}");

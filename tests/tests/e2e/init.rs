@@ -29,7 +29,7 @@ fn typed(folder: &Path, input: &str) -> Output {
 fn run(mut command: Command, folder: &Path, input: &str) -> Output {
     command.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    // it may have ended before it reads all
+    // the command may have ended before it reads everything
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }

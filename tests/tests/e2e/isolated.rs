@@ -198,13 +198,13 @@ fn answers_are_those_of_one_process() {
         let [one, many] =
             [&event, &isolated].map(|server| told(&server.exchange(request.as_bytes())));
         assert_eq!(one.0, many.0, "{request}");
-        // the parts of several ranges are separated by a boundary that is made up
+        // the parts of several ranges are separated by a random boundary
         if !one.1.iter().any(|field| field.contains("multipart/byteranges")) {
             assert_eq!(one.1, many.1, "{request}");
             assert!(one.2 == many.2, "{request}: other bodies");
         }
     }
-    // one of HTTP/1.0 names no host, and its connection ends with the answer
+    // a request of HTTP/1.0 names no host, and its connection ends with the answer
     let request = b"GET /text.txt HTTP/1.0\r\n\r\n";
     assert_eq!(told(&event.exchange(request)).0, told(&isolated.exchange(request)).0);
     end(isolated);
@@ -266,7 +266,7 @@ fn a_stage_acknowledges_what_must_wait_if_it_is_asked_to() {
         "{first:.200}"
     );
     assert!(ask("GET /sub/a.txt", "").starts_with("HTTP/1.1 200 OK\r\n"));
-    // what is in memory is answered at once
+    // a file that is in memory is answered at once
     let begin = Instant::now();
     while !ask("GET /text.txt", attempt).starts_with("HTTP/1.1 200 OK\r\n") {
         assert!(begin.elapsed() < wire::PATIENCE);
@@ -274,7 +274,7 @@ fn a_stage_acknowledges_what_must_wait_if_it_is_asked_to() {
     assert!(ask("OPTIONS *", "Forebay-Attempt: 0\r\n").starts_with("HTTP/1.1 204 "));
     signal(child.id(), Signal::TERM);
     assert!(child.wait().unwrap().success());
-    // there are no stages without the engine
+    // a program is no stage without the engine
     fs::write(&file, "root = \".\"\n").unwrap();
     assert_eq!(command.stderr(Stdio::null()).status().unwrap().code(), Some(78));
 }
@@ -318,7 +318,7 @@ fn respond_that_waits(socket: &Path) -> mpsc::Sender<()> {
 fn an_acknowledgement_is_held_back_until_the_answer_takes_its_time() {
     let folder = site();
     let file = folder.join("forebay.toml");
-    // what comes within the time is not waited for on a machine that is busy: a floor of 50 ms leaves no time
+    // far apart, because a busy machine is late: 1 m is surely enough, and a floor of 50 ms leaves no time
     for (floor, is_held_back) in [("1m", true), ("50ms", false)] {
         let text = format!(
             "root = \".\"\nengine = \"isolated\"\nisolated.respond = 1\n\
@@ -342,7 +342,7 @@ fn an_acknowledgement_is_held_back_until_the_answer_takes_its_time() {
             }
             assert!(begin.elapsed() < wire::PATIENCE, "{answer}");
         }
-        // one that may not run twice is not kept in doubt
+        // a request that may not run twice is acknowledged at once
         let post = format!("POST /now {rest}Content-Length: 2\r\n\r\nab");
         assert!(ask_stage(&socket, &post).starts_with("HTTP/1.1 102 "));
         let mut client = UnixStream::connect(&socket).unwrap();
@@ -431,7 +431,8 @@ fn cpu_ticks(pid: u32) -> u64 {
 #[test]
 fn what_crashes_processes_is_quarantined_and_what_meets_an_operators_kills_is_answered() {
     let folder = site();
-    // no copy may go to the other process because the first comes late to it: each crash is to hit the request
+    // no copy may go to the other process because the first is late with it: each crash must hit the
+    // request
     let more = format!("{UNHURRIED}isolated.back_off = \"50ms\"\n[[work]]\npath = \"/work\"\n");
     let server = start(&folder, "isolated", &more);
     let addr = server.addr();
@@ -457,7 +458,7 @@ fn what_crashes_processes_is_quarantined_and_what_meets_an_operators_kills_is_an
         request.join().unwrap()
     };
     let answered = "HTTP/1.1 200 OK";
-    // the crash of a process is not caught. A supervisor that tells of it more than a second late is not heard
+    // a crash of a process is not caught. A supervisor that reports it more than a second late is too late
     let is_quarantined = || {
         let status = status_after(Signal::ABORT, 2);
         let is_refused = status == "HTTP/1.1 503 Service Unavailable";
@@ -576,7 +577,7 @@ fn the_crash_of_receive_costs_what_was_in_flight_there() {
     open.write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\n").unwrap();
     let pid = stage(&server, "receive 1", 0);
     freeze(pid);
-    // it waits in the queue of a socket that outlives the process
+    // the request waits in the queue of a socket that outlives the process
     let mut waiting = server.connect();
     waiting.write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n").unwrap();
     signal(pid, Signal::KILL);
@@ -605,7 +606,7 @@ fn a_reload_replaces_the_stages_under_load() {
     });
     let (_, fields, _) = told(&get(server.addr(), "/sub/a.txt"));
     assert!(fields.iter().any(|field| field == "X-Sub: new"), "{fields:?}");
-    // one that is wrong changes nothing
+    // a faulty configuration changes nothing
     fs::write(&file, "engine = \"isolated\"\nroot = 7\n").unwrap();
     let before = stages(&server);
     server.signal(Signal::HUP);
@@ -729,7 +730,7 @@ fn other_software_takes_the_place_of_a_stage() {
             assert!(took >= Duration::from_secs(3) && again <= 3, "{took:?}: {heads:?}");
         }
     }
-    // what process decides is decided all the same
+    // the decisions of process are in force all the same
     let (status, _, _) = told(&get(server.addr(), "/closed/a.txt"));
     assert_eq!(status, "HTTP/1.1 403 Forbidden");
     end(server);
@@ -805,7 +806,7 @@ fn stages_stay_if_their_successors_cannot_serve() {
     assert!(heard().starts_with("READY=1\n"));
     let before = stages(&server);
     let (file, dir) = (server.file(), links(before[0].1));
-    // what stands in the file is right, and receive cannot do it
+    // the file is valid, and receive cannot do what it says
     let text = fs::read_to_string(&file).unwrap();
     let wrong = format!("admin.listen = \"{}\"\n{text}", taken.local_addr().unwrap());
     fs::write(&file, wrong).unwrap();

@@ -41,7 +41,7 @@ fn slow_applications_leave_threads_to_others() {
         for client in &mut slow {
             assert_eq!(status(client), 200, "{engine}");
         }
-        // they are there again, and connections that are kept keep none of them
+        // their threads are free again, and connections that are kept keep none of them
         for client in &mut slow {
             assert!(client.ask("/app/again"));
             assert_eq!(status(client), 200, "{engine}");

@@ -384,7 +384,7 @@ fn nothing_gets_past_the_rules(engine: &str) {
     let server = Server::start(&options);
     let exchange =
         |request: &str| String::from_utf8_lossy(&server.exchange(request.as_bytes())).into_owned();
-    // what would be shown is seen
+    // the check itself sees what would be shown
     let with = format!("GET /priv/ HTTP/1.1\r\nHost: h\r\n{ALICE}Connection: close\r\n\r\n");
     let answer = exchange(&with);
     assert_eq!(shown(&answer, &signs).len(), 2, "{answer}");

@@ -255,7 +255,7 @@ fn a_run_without_one_good_answer_has_failed() {
 /// Nothing failed, but nothing was answered.
 #[test]
 fn a_run_without_any_answer_has_failed() {
-    // connections come about, and no server reads them
+    // connections are made, and no server reads them
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap());
     let trace = Folder::new();
@@ -309,7 +309,7 @@ fn an_interrupt_ends_the_run_with_its_report() {
     command.args(["load", &url, "-d", "60s"]);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let child = command.spawn().unwrap();
-    // an answer is counted before it is sent: so many that most have come
+    // an answer is counted before it is sent: at this number most have come
     assert!(soon(PATIENCE, || server.metric("forebay_responses_total{class=\"2xx\"}") > 100));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -333,7 +333,7 @@ fn a_file_set_is_written_served_and_asked_for() {
     let server = Server::start(&Options::new(&dir));
     let url = format!("http://{}/", server.addr());
     let args = [&*url, "-c", "4", "-s", "set=webstone", "--expect", "errors<0.001%"];
-    // what has failed is no matter of time
+    // failures do not depend on time
     let is_over =
         |output: &Output| is_good(output) || text(&output.stdout).contains("all failures: ");
     let output = load_for("500ms", &args, is_over);
@@ -349,7 +349,7 @@ fn the_highest_rate_is_looked_for() {
             [&[&url, "-d", "200ms", "--find", condition, "--between", "20-80"], more].concat();
         load(&all)
     };
-    // what always holds, and what never does
+    // a condition that always holds, and one that never does
     let json = root.join("best.json");
     let output = find("p99<1h", &["--json", json.to_str().unwrap()]);
     let table = text(&output.stdout);
@@ -374,7 +374,7 @@ fn the_highest_rate_is_looked_for() {
         text(&output.stdout)
     );
     assert!(text(&output.stderr).contains("does not hold at 20/s"), "{}", text(&output.stderr));
-    // an answer that says no is none
+    // an error status does not count as an answer
     let gone = format!("{url}/none");
     let output = load(&[&gone, "-d", "200ms", "--find", "p99<1h", "--between", "20-80"]);
     assert_eq!(code(&output), 3);

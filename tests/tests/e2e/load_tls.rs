@@ -118,7 +118,7 @@ fn every_version_is_served_alike() {
             assert!(agreed.len() == 1 && agreed[0].ends_with(&format!(", {alpn}")), "{what}");
             let version = if args.contains(&"tls=1.2") { "TLS 1.2, " } else { "TLS 1.3, " };
             assert!(agreed[0].starts_with(version), "{what}");
-            // one client may have made all requests while the other was at its handshake
+            // one client may have made all requests during the other's handshake
             let count = group["tls"]["handshake"]["count"].as_u64();
             assert!((1..=2).contains(&count.unwrap()), "{what}");
         }
@@ -160,7 +160,7 @@ fn goodbyes_lose_nothing() {
             assert_eq!((&group["good"], &group["failed"]), (&200.into(), &0.into()), "{group:#}");
             let connections = &group["connections"];
             let count = |key: &str| connections[key].as_u64().unwrap();
-            // those that were on their way when it said so are answered, too
+            // requests that were on their way when GOAWAY came are answered, too
             assert!(count("opened") >= 5 && count("goaways") >= 4, "{engine}: {connections}");
         }
     }
@@ -171,7 +171,7 @@ fn who_is_not_trusted_is_not_asked() {
     let site = Site::new("event", "", "");
     let url = site.url("https");
     let stranger = Site::new("event", "", "other.example");
-    // of this machine's own authorities, if it has any, none has signed it
+    // none of this machine's own authorities, if it has any, has signed it
     let own = load(&url, &["-n", "2"]);
     let said = text(&own.stderr);
     assert_eq!(own.status.code(), Some(1));
@@ -232,7 +232,7 @@ fn figures_of_handshakes_can_be_expected() {
     let output = load(&site.url("http"), &plain);
     assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stderr).ends_with("all has no handshake of TLS\n"));
-    // what contradicts itself is said before anything is asked
+    // contradictions between options are reported before anything is sent
     for (url, args) in [
         (site.url("http"), &["--insecure"][..]),
         (site.url("http"), &["--streams", "2"]),

@@ -127,7 +127,7 @@ fn json_lines_say_what_was_asked_and_how_long_it_took() {
         let seen = objects(&access, count).pop().unwrap();
         assert_eq!((&seen["status"], &seen["method"]), (&400.into(), &Value::Null), "{engine}");
 
-        // its body turns out to be no body when the request is long judged
+        // the body turns out to be malformed long after the request was judged
         let chunked =
             b"POST /a.txt HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nrubbish";
         assert_eq!(send(&served, chunked), 400);

@@ -104,7 +104,7 @@ impl Scene {
         let output = command.args(more).arg(format!("http://{}{path}", self.server.addr()));
         let output = output.output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        // of several answers the last
+        // the last of several answers
         let mut rest = text.as_str();
         loop {
             let (head, body) =
@@ -203,7 +203,7 @@ fn people_sign_in(program: &Path, engine: &str, headline: &str) {
     let got = scene.curl("/intern/plan.txt", Some("jar"), &[]);
     assert_eq!((got.status, &*got.body), (200, "the plan"), "{engine}");
     assert!(got.field("cache-control").unwrap().contains("private"), "{engine} {got:?}");
-    // another browser is not signed in, and a cookie that is wrong is none
+    // another browser is not signed in, and a wrong cookie does not count
     assert_eq!(scene.curl("/intern/plan.txt", Some("other"), &[]).status, 302, "{engine}");
     let wrong = ["-H", "Cookie: _oauth2_proxy=ZZZ|1|ZZZ"];
     assert_eq!(scene.curl("/intern/plan.txt", None, &wrong).status, 302, "{engine}");

@@ -101,7 +101,7 @@ fn what_is_read_is_framed_anew_and_the_rest_is_told_apart() {
                 let what = format!("{engine}: {route}{path}: {got}");
                 let (head, body) = got.split_once("\r\n\r\n").expect(&what);
                 if expected == 0 {
-                    // the head has gone, so all that is left is to break off
+                    // the head has gone, so the answer can only be broken off
                     assert!(head.contains("chunked") && !body.ends_with("0\r\n\r\n"), "{what}");
                     continue;
                 }

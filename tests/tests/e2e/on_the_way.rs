@@ -243,7 +243,7 @@ fn a_request_has_one_name(engine: &str) {
         names.extend(told.into_iter().take(1));
     }
     assert_ne!(names[0], names[1], "{engine}");
-    // one that never was an application's has a name, too
+    // a request that never reached an application has an id, too
     assert_eq!(ask(&server, "GET", "/", "X-Request-Id: mine\r\n", "").status, 200);
     let logged = || -> Vec<String> {
         let text = server.stdout();
@@ -294,7 +294,7 @@ fn another_server_says_who_may_pass(engine: &str) {
         }
     }
     assert!(application.heads().is_empty(), "{engine}: none was let through");
-    // it judges what would be served, whatever that is called
+    // the authority judges the path that would be served, however it is written
     for (path, judged) in [
         ("/%69ntern/plan.txt", "/intern/plan.txt"),
         ("/pub/..//./intern//plan.txt?a=//", "/intern/plan.txt?a=//"),
@@ -327,7 +327,7 @@ fn another_server_says_who_may_pass(engine: &str) {
         told.contains("X-Forwarded-Method: POST\r\n") && !told.contains("Content-Length"),
         "{told}"
     );
-    // what it cannot be asked is not let through
+    // if the authority cannot be asked, the request is refused
     drop(server);
     let nobody = free_addr();
     let lines = format!("[[forward_auth]]\nto = \"http://{nobody}\"");
@@ -468,7 +468,7 @@ fn cookies_of_a_server_that_decides_reach_the_client(engine: &str) {
         let got = ask(&server, "GET", path, "Cookie: key=fresh\r\n", "");
         assert_eq!(got.status, status, "{engine} {path}");
         assert_eq!(got.fields["set-cookie"], "key=a, other=b", "{engine} {path}");
-        // in one line with what is said besides
+        // Cache-Control stands in one line with the site's own directives
         let caches = &got.fields["cache-control"];
         assert!(
             caches.starts_with("private")
@@ -478,7 +478,7 @@ fn cookies_of_a_server_that_decides_reach_the_client(engine: &str) {
             got.fields
         );
         assert_eq!(caches.contains("max-age=60"), path == "/intern/plan.txt", "{engine} {path}");
-        // what the server that decides says on its way is not for the client
+        // interim answers of the authority are not for the client
         let got = ask(&server, "GET", path, "Cookie: key=early\r\n", "");
         assert_eq!((got.status, got.fields.get("link")), (status, None), "{engine} {path}");
         let got = ask(&server, "GET", path, "Cookie: key=right\r\n", "");
@@ -692,7 +692,7 @@ fn answers_are_compressed_as_they_come(engine: &str) {
     assert_eq!(got.fields["content-encoding"], "gzip", "{engine}");
     assert!(!got.fields.contains_key("content-length"), "{engine}");
     drop(server);
-    // what was said goes on before more is
+    // bytes that are there go on before more is waited for
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let app = listener.local_addr().unwrap();
     let (server, _folder) =
@@ -778,9 +778,9 @@ fn a_slow_client_keeps_no_application_busy(engine: &str) {
     let (server, _folder) = start(engine, &lines);
     let mut client = server.connect();
     client.write_all(b"GET /app HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    // it takes nothing, and the application has sent everything
+    // the client takes nothing, and the application has sent everything
     assert!(soon(PATIENCE, || application.done.load(SeqCst) == 1), "{engine}");
-    // so the place is free for another
+    // so its place is free for another request
     assert_eq!(ask(&server, "GET", "/app", "", "").body.len(), BIG_BYTES, "{engine}");
     let got = received(&mut BufReader::new(client), "GET");
     assert!(got.body.len() == BIG_BYTES && got.body.iter().all(|&byte| byte == b'x'), "{engine}");
@@ -967,7 +967,7 @@ fn requests_of_one_kind_come_to_one_application_and_one_that_is_back_gets_few() 
     let asked = |server: &Server, path: &str, fields: &str| {
         assert_eq!(ask(server, "GET", path, fields, "").status, 200);
     };
-    // by URL, and by cookie: the same come to the same, and both have some
+    // by URL, and by cookie: equal requests reach the same application, and both have some
     let lines = format!(
         "[[proxy]]\npath = \"/url\"\n{to}balance = \"hash\"\nhash = \"url\"\n\
          [[proxy]]\npath = \"/cookie\"\n{to}balance = \"hash\"\nhash = \"cookie=user\"\n"
@@ -1001,7 +1001,7 @@ fn requests_of_one_kind_come_to_one_application_and_one_that_is_back_gets_few() 
         assert!(first.len() >= 5 && second.len() >= 5, "{kind}: {first:?}");
     }
     drop((server, heads()));
-    // one that is back gets its share by and by
+    // an application that is back gets its share step by step
     for balance in ["round-robin", "least", "two-choices"] {
         let lines = format!(
             "[[proxy]]\npath = \"/app\"\n{to}balance = \"{balance}\"\nslow_start = \"1h\"\n"

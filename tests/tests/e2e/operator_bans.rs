@@ -169,7 +169,7 @@ fn a_file_that_changes_bans_and_lifts(engine: &str) {
     let options = Options::new(folder.join("root")).engine(engine).config(&config);
     let server = Server::start(&options);
     assert_eq!([ask(&server, STRANGER, ""), ask(&server, OTHER, "")], [0, 200]);
-    // by a rename, as programs replace files
+    // a rename replaces the file, as programs do it
     folder.write("bans/next.txt", format!("{OTHER}\n127.0.11.0/24 2020-01-01T00:00:00Z\n"));
     std::fs::rename(folder.join("bans/next.txt"), &list).unwrap();
     assert!(soon(PATIENCE, || ask(&server, OTHER, "") == 0), "{}", server.stderr());
@@ -272,7 +272,7 @@ fn a_flood_is_found_banned_and_seen_to_be_gone() {
     let flood = || (0..40).map(|_| ask(&server, STRANGER, "")).collect::<Vec<_>>();
     assert_eq!(flood().iter().filter(|status| **status == 429).count(), 35);
     assert_eq!(ask(&server, OTHER, ""), 200);
-    // 1: which rule refuses, and whom
+    // 1: the rule that refuses, and the clients
     let shown = done(&server, &["policy", "show"]);
     let most =
         shown.lines().find(|line| line.contains(STRANGER)).unwrap_or_else(|| panic!("{shown}"));

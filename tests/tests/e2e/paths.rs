@@ -327,7 +327,7 @@ fn corpus() -> Vec<String> {
             }
         }
     }
-    // of all pairs of separators some, by a sequence of numbers that looks like chance
+    // some of all pairs of separators, by a fixed sequence of numbers that looks random
     let mut number: u64 = 38;
     let mut one_of = |list: &[&'static str]| {
         number =
@@ -464,7 +464,7 @@ fn no_spelling_reaches_a_program_past_a_rule(engine: &str) {
         outcome.by_http2(&server, second);
         assert_eq!(outcome.leaks, [""; 0], "{engine}\n{rule}");
         assert!(outcome.passed > 0, "{engine}\n{rule}");
-        // which is decoded, and not decoded again
+        // the path is decoded once
         let server = start("PATH_INFO");
         for path in two {
             let mut client = Client::over(server.connect());

@@ -113,12 +113,12 @@ fn places_are_learnt_and_explained(engine: &str) {
     load(&served, 24, "/", &stop);
     load(&served, 1, "/bad", &stop);
     let is_learnt = || held(&listed(&served)).is_some_and(|held| (2..=7).contains(&held));
-    // it takes some hundred answers, and a busy machine gives few
+    // learning takes some hundred answers, and a busy machine gives few
     assert!(soon(4 * PATIENCE, is_learnt), "{engine}: {}", listed(&served));
     let said = listed(&served);
     assert!(said.contains(" learnt from ") && said.contains(" answers"), "{said}");
     assert!((2..=9).contains(&served.metric("forebay_upstream_places")), "{engine}: {said}");
-    // what was learnt outlives a reload
+    // the learnt number outlives a reload
     served.reload_with(
         Options::new(folder.join("")).engine(engine).config(&config(60, "retries = 2\n")),
     );
@@ -150,7 +150,7 @@ fn a_class_keeps_places(engine: &str) {
     gate.has(2);
     bulk.push(ask(&served, "/bulk/2"));
     wait(&served, 1);
-    // it has a place at once, although another waits
+    // gold has a place at once, although another request waits
     let mut gold = ask(&served, "/gold/0");
     gate.has(3);
     assert_eq!(gate.came()[2], "/gold/0", "{engine}");
@@ -168,7 +168,7 @@ fn a_place_that_is_kept_is_given_while_others_wait(engine: &str) {
     gate.has(1);
     clients.push(ask(&served, "/bulk/1"));
     wait(&served, 1);
-    // it is not kept any more
+    // the place is no longer kept
     let lines = gated(&gate, "in_flight = 2");
     served.reload_with(Options::new(folder.join("")).engine(engine).config(&lines));
     gate.has(2);
@@ -311,7 +311,7 @@ fn php_fpm_says_how_many_workers_it_has() {
         String::from_utf8(said.stdout).unwrap()
     };
     assert!(soon(PATIENCE, || list().contains("it says that it has 3 workers")), "{}", list());
-    // it may have been asked first while it began its workers
+    // the application may have been asked first while it began its workers
     let may = |places: &str| list().contains(&format!(" 0 of {places} "));
     assert!(may("3") || may("2") || may("1"), "{}", list());
 }

@@ -368,7 +368,7 @@ fn who_leaves_is_not_asked_for(engine: &str) {
     gate.answer(2);
     assert_eq!((status(&mut first), status(&mut stays)), (200, 200));
     assert_eq!(gate.came(), ["/bulk/0", "/bulk/1"], "{engine}");
-    // one that leaves while it is asked for makes room when the application has done with it
+    // a client that leaves while its request is at the application makes room when that has finished
     let mut leaves = ask(&served, "/bulk/2");
     gate.has(3);
     let mut next = ask(&served, "/bulk/3");
@@ -395,7 +395,7 @@ fn an_end_is_a_departure_where_that_is_said(engine: &str) {
     wait(&served, 1);
     let mut third = ask(&served, "/bulk/2");
     wait(&served, 2);
-    // one that waits, and one that is asked for
+    // one request that waits, and one that is at the application
     end(&mut second);
     wait(&served, 1);
     end(&mut first);
@@ -404,7 +404,7 @@ fn an_end_is_a_departure_where_that_is_said(engine: &str) {
     gate.answer(1);
     gate.has(2);
     assert_eq!(gate.came(), ["/bulk/0", "/bulk/2"], "{engine}");
-    // what else has come of such a client keeps nothing
+    // further requests of such a client keep nothing
     let head = "GET /bulk/5 HTTP/1.1\r\nHost: a\r\n\r\n";
     third.stream().write_all(head.as_bytes()).unwrap();
     end(&mut third);
@@ -514,7 +514,7 @@ fn sites_that_share_an_application_count_together(engine: &str) {
             gate.addr
         )
     };
-    // what a route says of its own requests makes no other application of it
+    // settings of a route for its own requests do not make another application of it
     let lines = site("one", "timeouts.head = \"5m\"") + &site("two", "prefix = \"/v2\"");
     let served = WatchedServer::with(Options::new(folder.join("")).engine(engine).config(&lines));
     let ask_of = |site: &str| {
@@ -652,7 +652,7 @@ fn bodies_wait_with_their_client(engine: &str) {
     wait(&served, 1);
     gate.answer(2);
     assert_eq!(status(&mut first), 200);
-    // it is received as the application takes it
+    // the body is received as the application takes it
     second.stream().write_all(&vec![b'x'; 200_000]).unwrap();
     let answer = second.answer().unwrap();
     assert_eq!((answer.status, answer.body.len()), (200, 200_000), "{engine}");
@@ -712,7 +712,7 @@ fn a_body_that_drips_gives_its_place_up(engine: &str) {
     assert_eq!(status(&mut ask(&served, "/bulk/3")), 200, "{engine}");
     assert_eq!(client.answer(drips).status, 408, "{engine}");
     assert_eq!(gate.came(), ["/bulk/1", "/bulk/3"], "{engine}");
-    // to have looked is no timeout, and the application is not blamed
+    // the check of the body is no timeout, and the application is not blamed
     let late = || served.metric("forebay_timeouts_total{kind=\"upstream_flow\"}");
     assert!(soon(PATIENCE, || late() == 2), "{engine}: {}", late());
     assert_eq!(served.metric("forebay_upstream_requests_total{result=\"failed\"}"), 0);
@@ -755,7 +755,7 @@ fn what_is_not_answered_is_counted_by_class() {
     for row in [["gold", "503", "1"], ["bulk", "502", "2"], ["bulk", "504", "1"]] {
         assert!(rows.iter().any(|known| known == &row), "{row:?}: {shown}");
     }
-    // a client that leaves: its line says of whom it was asked
+    // a client leaves: its line has the application that was asked
     let mut leaves = ask(&served, "/gold/full?leaves");
     gate.has(2);
     set_socket_linger(leaves.stream(), Some(Duration::ZERO)).unwrap();

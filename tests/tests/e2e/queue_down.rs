@@ -63,7 +63,7 @@ impl Application {
     /// Accepts no more, answers its requests, and ends.
     fn stop(mut self) -> SocketAddr {
         self.is_ending.store(true, SeqCst);
-        // it sees that when one more comes
+        // its thread notices that with the next connection
         let last = TcpStream::connect(self.addr).unwrap();
         self.accepts.take().unwrap().join().unwrap();
         drop(last);
@@ -156,7 +156,7 @@ fn requests_wait_for_an_application_that_is_started_again(engine: &str) {
     let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
     posts.stream().write_all(head.as_bytes()).unwrap();
     wait_for(&served, engine, 6);
-    // one that leaves does not wait
+    // a client that leaves does not wait
     drop(clients.pop());
     wait_for(&served, engine, 5);
     let application = Application::start(addr);
@@ -228,7 +228,7 @@ fn applications_are_started_again_one_after_the_other(engine: &str) {
             assert!(soon(4 * PATIENCE, is_asked), "{engine}: nobody asks");
             let addr = applications.remove(0).stop();
             if turn % 3 == 2 {
-                // and once there is none at all
+                // and once no application is left at all
                 let other = applications.remove(0).stop();
                 wait_for(&served, engine, 8);
                 applications.push(Application::start(other));

@@ -179,7 +179,7 @@ fn reloads_lose_nobody_and_leave_nothing_stale(engine: &str) {
         server.configure(&options(version));
         reload(&server);
         shared.least.store(version, Ordering::Release);
-        // what was replaced is watched for up to a second more, and watches are few for all tests
+        // replaced directories are watched for up to a second more, and all tests share few watches
         std::thread::sleep(Duration::from_millis(100));
     }
     let answers = finish(&shared, clients);
@@ -201,7 +201,7 @@ fn what_was_replaced_is_let_go_without_a_request(engine: &str) {
         let links = files.filter_map(|file| fs::read_link(file.unwrap().path()).ok());
         links.filter(|link| link.ends_with("anon_inode:inotify")).count()
     };
-    // as many threads as there are clients have it
+    // as many threads as there are clients have the content
     let mut clients: Vec<_> = (0..20).map(|_| connect(server.addr()).unwrap()).collect();
     assert!(clients.iter_mut().all(|client| ask(client, "").unwrap() == 0));
     // where TLS is spoken the files of certificates are watched, too, soon after the start

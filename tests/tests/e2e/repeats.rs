@@ -112,7 +112,7 @@ fn a_post_outlives_a_stage_that_is_late() {
                   isolated.process = 1\nisolated.ping = \"100ms\"\n";
     let server = Server::start(&Options::new(folder.join(".")).engine("isolated").config(config));
     let addr = server.addr();
-    // it has an idle connection, and its time was measured
+    // the link has an idle connection, and its time was measured
     assert_eq!(told(&get(addr, "/text.txt")).0, "HTTP/1.1 200 OK");
     for (name, method) in [("process 1", "POST"), ("process 1", "PUT")] {
         let pid = stage(&server, name, 0);

@@ -123,7 +123,7 @@ fn make(served: &WatchedServer, count: u32, gives_up: bool) -> TcpStream {
     bytes.extend(frame(6, 0, 0, b"still up"));
     let mut client = wire::connect(served.addr());
     client.set_read_timeout(Some(PATIENCE)).unwrap();
-    // it may end before all is written
+    // the connection may end before everything is written
     let _ = client.write_all(&bytes);
     client
 }
@@ -162,11 +162,11 @@ fn what_a_client_gives_up_is_summed_over_its_connections(engine: &str) {
     let mut calm = http2::Client::on(stream);
     let under_way = calm.ask("/under-way");
     gate.has(1);
-    // as many as run out meanwhile may come beside
+    // as many more are allowed as expire meanwhile
     let stays = (0..30).take_while(|_| give_up_900(&served)).count();
     assert!((4..30).contains(&stays), "{engine}: {stays} connections of 900 each");
     let given_up = gate.came().len();
-    // it takes turns, and what takes long stops no other
+    // the client takes turns, and a request that takes long stops no other
     let next = calm.ask("/next");
     gate.has(given_up + 1);
     gate.answer(given_up + 1);

@@ -257,7 +257,7 @@ requests = { rate = "1/h", burst = 1 }
     in_order(&no, &["HTTP/1.1 403 ", "Content-Type: text/plain", "X-Path: a\r\n", "\r\n\r\nno"]);
     // a page that is not there is a short one of the server's own
     in_order(&ask("GET", "/b"), &["HTTP/1.1 451 ", "X-Site: one\r\n", "<h1>451 "]);
-    // it is read again at a reload
+    // the page is read again at a reload
     folder.write("site/busy.html", "Tomorrow.");
     assert_eq!(server.reload().0, Some(0));
     assert!(soon(PATIENCE, || ask("GET", "/").ends_with("\r\n\r\nTomorrow.")));

@@ -87,7 +87,7 @@ fn a_wrong_end_is_found_out() {
         ("HTTP/1.1 200 OK\nbody: empty\nclosed\n", GOOD, "2 bytes, should be 0"),
         ("HTTP/1.1 200 OK\nbody: ~ho\nclosed\n", GOOD, "does not match"),
     ] {
-        // that a server stays silent is believed soon, so one that does not has its time before
+        // silence is accepted soon, so a server that must break it has its time before
         let is_silence = found == "something came";
         let more = if is_silence { "\\pause(2000ms)\n" } else { "" };
         let what = outcome_after(more, case, answer).expect_err(found);

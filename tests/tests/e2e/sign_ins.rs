@@ -91,7 +91,7 @@ fn serve(
     let shown = shown.map(|(_, value)| value);
     match shown.and_then(|shown| shown.split_once(' ')) {
         Some(("NTLM", "hello")) => *user = Some(User::Challenged),
-        // an answer to a challenge that was made on another connection is none
+        // an answer to a challenge that was made on another connection does not count
         Some(("NTLM", name)) if user.is_some() => *user = Some(User::Known(name.to_owned())),
         Some(("Negotiate", name)) => *user = Some(User::Known(name.to_owned())),
         _ => {}
@@ -169,7 +169,7 @@ fn a_sign_in_is_for_one_client_alone(engine: &str) {
     let (application, authority) = (Application::start(), Authority::new());
     let (server, folder) = start(engine, &application, "");
     let mut alice = Client::connect(server.addr());
-    // one that others have used may become hers
+    // a connection that others have used may become hers
     assert_eq!(ask(&mut Client::connect(server.addr()), "/app/open", "").1, "open", "{engine}");
     sign_in(&mut alice, "alice", engine);
     let mut others: Vec<_> = (0..6).map(|_| Client::connect(server.addr())).collect();

@@ -43,7 +43,7 @@ fn node_sees_what_was_judged() {
 
 #[test]
 fn go_sees_what_was_judged() {
-    // it must be compiled first, with all of its library, which takes longer than all others together
+    // Go must compile it first, with its whole library, which takes longer than all others together
     if is_full_matrix() {
         play("go", go);
     }
@@ -224,7 +224,7 @@ fn corpus() -> Vec<String> {
     const INNER: &str = "GET /secret/@ HTTP/1.1\r\nHost: a\r\nX: ";
     let inner = INNER.len();
     let mut cases = Vec::new();
-    // bodies whose length is said in two ways, or in a way that is none
+    // bodies with their length given in two ways, or in an invalid way
     for fields in [
         "Content-Length: 5\r\nTransfer-Encoding: chunked",
         "Transfer-Encoding: chunked\r\nContent-Length: 5",
@@ -459,7 +459,7 @@ fn play(name: &str, make: impl Fn(&Folder, SocketAddr) -> Command) {
     }
     for engine in ENGINES {
         let upstream = Upstream::start(&make);
-        // what showed that it listens was no request
+        // the attempt that showed that it listens was no request
         let before = upstream.seen().len();
         let folder = Folder::new();
         folder.write("root/index.html", "own");
@@ -475,7 +475,7 @@ fn play(name: &str, make: impl Fn(&Folder, SocketAddr) -> Command) {
         for (number, case) in corpus().into_iter().enumerate() {
             let text = case.replace('@', &number.to_string());
             let mut stream = server.connect();
-            // it may have been refused before it was whole
+            // the server may have refused it before it was complete
             let _ = stream.write_all(text.as_bytes());
             let _ = stream.shutdown(Shutdown::Write);
             let (answer, _) = wire::read_to_end(&mut stream, PATIENCE);

@@ -158,12 +158,12 @@ fn a_body_without_room_is_refused_alone(engine: &str) {
     let served = serve(&fpm, engine, &lines_of(&spool, "2MiB", engine), "body_bytes = \"4MiB\"");
     let sent = body(500_000);
     let expected = (200, sum(&served, &sent));
-    // one has some of it, while another finds none
+    // one body has a part of the room, while another finds none
     let mut one = begin(&served, "");
     send(&mut one, &sent[..200_000]).unwrap();
     let (status, page) = upload(&served, &body(BODY_BYTES));
     assert_eq!(status, 507, "{engine}: {page}");
-    // its room is free in a moment, when the file is closed
+    // the room is free in a moment, when the file is closed
     let is_free = || soon(PATIENCE, || upload(&served, &sent) == expected);
     assert!(is_free(), "{engine}: {}", served.stderr());
     assert_eq!(upload(&served, &body(5_000_000)).0, 507, "{engine}");
@@ -210,12 +210,12 @@ fn a_full_disk_refuses_one_body_alone(engine: &str) {
     let served = serve(&fpm, engine, &lines_of(&spool, "100MiB", engine), "");
     let sent = body(500_000);
     let expected = (200, sum(&served, &sent));
-    // one has some of it, while the disk has no room for another
+    // one body has a part of the disk, while there is no room for another
     let mut one = begin(&served, "");
     send(&mut one, &sent).unwrap();
     let (status, page) = upload(&served, &body(BODY_BYTES));
     assert_eq!(status, 507, "{engine}: {page}");
-    // its room is free in a moment, when the file is closed
+    // the room is free in a moment, when the file is closed
     assert!(soon(PATIENCE, || upload(&served, &sent) == expected), "{engine}");
     assert_eq!(end(&mut one), expected, "{engine}");
     served.says("request bodies get 507");
@@ -240,7 +240,7 @@ fn a_client_that_leaves_takes_its_body_along(engine: &str) {
         reset.receive();
     }
     reset.reset(stream);
-    // what they have sent leaves no room for it
+    // their bytes leave no room for it
     let is_free = soon(PATIENCE, || upload(&served, &sent) == expected);
     assert!(is_free, "{engine}: {}", served.stderr());
     // a server that is killed leaves nothing, either

@@ -79,7 +79,7 @@ fn the_first_class_passes_those_that_wait_in_respond() {
         let gold = asked(&served, "/work?cpu=1ms", GOLD).answer().unwrap();
         let before = ledger(&served, "bulk")[1];
         assert_eq!((gold.status, gold.field("X-Class")), (200, Some("gold")));
-        // those that were at work, and those whose turn came before it asked
+        // those that were at work, and those whose turn came before gold asked
         assert!(before < CROWD as u64 * 3 / 4, "{before} of {CROWD} were answered first: {link}");
         for client in &mut crowd {
             assert_eq!(client.answer().unwrap().status, 200);
@@ -154,14 +154,14 @@ fn requests_of_clients_that_have_left_leave_the_queues_of_stages() {
     let mut crowd: Vec<_> = (0..CROWD).map(|_| asked(&served, "/work?cpu=300ms", "")).collect();
     assert!(soon(PATIENCE, || ledger(&served, "bulk")[0] > CROWD as u64), "all have come");
     for client in &mut crowd {
-        // one that has only said that nothing more comes waits for its answer
+        // a client that has only ended its sending direction waits for its answer
         set_socket_linger(client.stream(), Some(Duration::ZERO)).unwrap();
     }
     drop(crowd);
     let all = CROWD as u64 + 2;
     assert_eq!(served.client().get("/work?cpu=1ms").unwrap().status, 200);
     assert!(soon(PATIENCE, || ledger(&served, "bulk") == [all, 2, CROWD as u64]));
-    // what is at work goes on
+    // requests at work go on
     let worked = processor_time(respond) - before;
     assert!(worked < Duration::from_millis(CROWD as u64 * 300 / 2), "{worked:?}");
 }

@@ -140,7 +140,7 @@ fn while_a_reload_waits_stages_are_started_again_and_may_end() {
     let program = folder.join("a program");
     let mut server = start_copy(&folder, &program);
     let serves = stage(&server, "process 1", 0);
-    // what the words that a stage is given with have it do is to hang
+    // the arguments of a stage make this shell hang
     fs::write(folder.join("stage"), "exec sleep 3600\n").unwrap();
     replace(&program, "/bin/sh".as_ref());
     server.signal(Signal::HUP);

@@ -334,7 +334,7 @@ fn loses_nothing(folder: &Folder, key: &str, addresses: &[SocketAddr]) {
     let is_one = |name: &String| name.starts_with("receive") || name.starts_with(stays);
     assert!(left.iter().all(is_one), "{left:?}");
     if decides_itself {
-        // what is asked for is what was judged, in whatever form and by whatever method
+        // the path that was judged is the one that is asked for, in any form and with any method
         for path in
             ["/closed%2fa.txt", "/x/..%2fclosed/a.txt", "/%2fclosed/a.txt", "/closed;x/..%2f"]
         {
@@ -394,7 +394,7 @@ fn a_newer_program_takes_its_place_under_load() {
     let inode =
         |name: &str| fs::metadata(format!("/proc/{}/exe", stage(&server, name, 0))).unwrap().ino();
     let old = inode("respond 1");
-    // as packages do it: the name leads to another file, and the one before is gone
+    // packages replace a program like this: the name leads to another file, and the old one is gone
     let newer = folder.join("newer");
     copy_program(&binary(), &newer);
     fs::rename(&newer, &program).unwrap();
@@ -402,7 +402,7 @@ fn a_newer_program_takes_its_place_under_load() {
     for name in ["receive 1", "process 1", "process 2", "respond 1", "respond 2"] {
         assert_ne!(inode(name), old, "{name}");
     }
-    // one that crashes is there again
+    // a server that crashes is started again
     let rounds = if is_full_matrix() { 5 } else { 1 };
     for _ in 0..rounds {
         let pid = stage(&server, "process 1", 0);
@@ -478,7 +478,7 @@ fn applications_are_asked_by_respond() {
         {
             assert!(got.contains(&format!("\r\n{line}\r\n")), "{line}: {got}");
         }
-        // that of the host that the client has named
+        // the port of the host that the client has named
         assert!(got.contains("x-forwarded-port: 80\r\n"), "{got}");
         assert!(!got.contains("forebay-") && !got.contains("9.9.9.9"), "{got}");
         let chunks = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n";
@@ -563,7 +563,7 @@ fn commands_reload_the_stages_and_show_them() {
     for (name, pid) in before.iter().filter(|(name, _)| name != "receive 1") {
         assert!(said.contains(&pid.to_string()), "{name} {pid}: {said}");
     }
-    // one that hangs does not answer, and one that ended was started again
+    // an instance that hangs does not answer, and one that has ended was started again
     let pid = stage(&server, "respond 2", 0);
     freeze(pid);
     let is_one_silent = || ask("status").1.matches("does not answer").count() == 1;

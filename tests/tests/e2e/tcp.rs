@@ -177,7 +177,7 @@ fn a_name_in_a_hello_decides(engine: &str) {
     let options = Options::new(folder.join("site")).engine(engine).config(&config);
     let server = WatchedServer::with(options);
     let config = Arc::new(authority.client());
-    // what is passed on is what was sent, whole or byte by byte, and in records of any size
+    // the bytes go on as they were sent, whole or byte by byte, and in records of any size
     for (name, most) in
         [("passed.example", 16_000), ("a.b.db.example", 16_000), ("x.db.example", 7)]
     {
@@ -255,9 +255,9 @@ fn a_reset_is_passed_on(engine: &str) {
         let mut first = [0; 1];
         stream.read_exact(&mut first).unwrap();
         match first[0] {
-            // it resets
+            // the server resets
             b'r' => reset(stream),
-            // it waits for the client's reset
+            // the server waits for the client's reset
             _ => {
                 stream.write_all(b"x").unwrap();
                 let error = stream.read(&mut first).unwrap_err();
@@ -302,7 +302,7 @@ fn a_side_that_takes_nothing_holds_up_only_itself(engine: &str) {
     let (_server, raw, _folder) = start(engine, &format!("[[tcp]]\nto = \"{}\"", backend.addr));
     let mut slow = connect(raw);
     slow.write_all(b"s").unwrap();
-    // it has written what sockets hold, and no more
+    // the server has written as much as sockets hold, and no more
     let still = || {
         let before = WRITTEN.load(SeqCst);
         thread::sleep(Duration::from_millis(300));
@@ -416,7 +416,7 @@ fn rules_hold_by_name_and_by_address(engine: &str) {
     {
         assert_eq!(read_to_end(&mut other, PATIENCE).0, b"", "{engine}");
     }
-    // none for the name
+    // no route has the name
     let (server, raw, _folder) =
         start(engine, &format!("[[tcp]]\nnames = \"a.example\"\nto = \"{}\"", backend.addr));
     let mut client = connect(raw);

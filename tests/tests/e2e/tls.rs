@@ -284,7 +284,7 @@ fn clients_of_a_proxy_are_sent_to_tls_by_how_they_came_to_it() {
                 (false, &[][..], here, here),
                 (false, &["https"], None, here),
                 (false, &["http"], there, here),
-                // of several the last counts: those before it may be the client's
+                // the last of several values counts: those before it may be the client's
                 (false, &["http", "https"], None, here),
                 (false, &["https, http"], there, here),
                 (true, &[], None, None),
@@ -362,7 +362,7 @@ fn an_address_with_https_is_for_tls() {
                 (false, "http://a.example/small.txt", "", 200),
                 (false, "https://a.example/small.txt", "", 421),
                 (false, "https://a.example/small.txt", says, by_proxy),
-                // of several the last counts: those before it may be the client's
+                // the last of several values counts: those before it may be the client's
                 (false, "https://a.example/small.txt", &*yes_last, by_proxy),
                 (false, "https://a.example/small.txt", &*no_last, 421),
                 // how the proxy comes is not how its client came
@@ -452,7 +452,7 @@ fn a_request_for_a_host_with_another_certificate_is_misdirected() {
             // the connection goes on
             ("a.example", 200),
             ("none.example", 200),
-            // which no site has
+            // no site has this host
             ("x.a.example", 421),
         ] {
             write!(stream, "HEAD /small.txt HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
@@ -526,7 +526,7 @@ fn files_that_are_gone_are_told_of() {
         assert!(soon(PATIENCE, || times(&gone) == round), "{}", server.stderr());
         assert_eq!(times(&back), round - 1, "{}", server.stderr());
         shown(&mut authority.connect(addr, "a.example"));
-        // what else happens there is not a reason to say it again
+        // other changes there are no reason for another report
         fs::write(folder.join("other"), "").unwrap();
         fs::rename(&aside, &key).unwrap();
         assert!(soon(PATIENCE, || times(&back) == round), "{}", server.stderr());

@@ -214,7 +214,7 @@ fn holds(engine: &str, server: &Server, row: &Row, forwarded: &str) {
     };
     let client = one(row["client"]);
     let (list, own_element) = match engine {
-        // a stage tells the next the client alone
+        // a stage passes on only the client to the next
         ISOLATED => {
             let host = one(row["X-Forwarded-Host"]).map(|host| match host.contains([':', '[']) {
                 true => format!(";host=\"{host}\""),
@@ -269,7 +269,7 @@ fn holds(engine: &str, server: &Server, row: &Row, forwarded: &str) {
         ("HTTP_X_FORWARDED_PORT", sent("X-Forwarded-Port").and(one(row["X-Forwarded-Port"]))),
         ("HTTP_X_REAL_IP", None),
         ("REMOTE_ADDR", client),
-        // that of a client behind a proxy is not known
+        // the port of a client behind a proxy is not known
         ("REMOTE_PORT", port_of_client),
         ("REQUEST_SCHEME", scheme),
         ("HTTPS", scheme.filter(|scheme| *scheme == "https").map(|_| "on")),
@@ -535,7 +535,7 @@ fn values_are_of_the_request(engine: &str) {
         };
         has(told, &format!("X-All: {all}"));
         has(told, &format!("X-Cost: {cost}"));
-        // what comes from a file says nothing but itself
+        // text from a file has no variables
         has(told, "X-Secret: Bearer x$host$$1$header.X-Own");
         has(told, "X-Both: https x$host$$1$header.X-Own");
         for line in ["X-Plain: $5", "X-User: alice", "X-Forwarded-Host: front.shop.example"] {

@@ -295,7 +295,7 @@ fn attempts_are_spans_of_their_own(engine: &str) {
         collector.lines(SERVICE)
     );
     let server = start(&folder, engine, &lines);
-    // one of two begins with the one that is not there
+    // one of the two requests begins with the application that is not there
     let answers: Vec<_> = (0..2).map(|at| get(&server, &format!("/app/{at}"), "")).collect();
     let all = collector.until(|all| {
         let of_requests = all.iter().filter(|one| one.span.kind == 2);
@@ -410,7 +410,7 @@ fn without_a_collector_requests_are_answered_and_spans_are_counted() {
         let mut answer = [0; 4096];
         assert!(client.read(&mut answer).unwrap() > 0);
     }
-    // what was not taken is sent again when the collector takes it
+    // spans that were not taken are sent again when the collector takes them
     let collector = Collector::at(silent);
     collector.until(|all| all.iter().filter(|one| one.span.kind == 2).count() > 1000);
 }

@@ -204,7 +204,7 @@ fn a_killed_stage_is_an_attempt_that_failed() {
     thread::scope(|scope| {
         let answer = scope.spawn(|| get(&server, "/app/killed", ""));
         assert_eq!(asked.recv_timeout(PATIENCE).unwrap(), "/app/killed");
-        // which of the two has it is not known: the other one is asked in any case
+        // it is not known which of the two has the request: the other one is asked in any case
         let pids = ["respond 1", "respond 2"].map(|name| stage(&server, name, 0));
         for pid in pids {
             signal(pid, Signal::KILL);

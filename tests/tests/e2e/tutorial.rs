@@ -103,7 +103,7 @@ impl Reader {
             fs::create_dir_all(folder.join(name)).unwrap();
         }
         std::os::unix::fs::symlink(binary(), folder.join("bin/forebay")).unwrap();
-        // where no terminal is, curl tells how far it is
+        // without a terminal curl would print its progress
         fs::write(folder.join("home/.curlrc"), "silent\nmax-time = 60\n").unwrap();
         let path = format!("{}:{}", folder.join("bin").display(), std::env::var("PATH").unwrap());
         Reader { folder, path, servers: Vec::new() }
@@ -139,7 +139,7 @@ impl Reader {
         let page: Vec<&str> = step.output.iter().map(String::as_str).collect();
         let is_there = || {
             let text = text();
-            // its log may follow
+            // lines of its log may follow
             (0..=text.lines().count())
                 .any(|count| is_like(&page, &text.lines().take(count).collect::<Vec<_>>()))
         };

@@ -69,13 +69,13 @@ fn a_server_that_is_stopped_is_named() {
         );
         assert!(!said.contains("no server"), "{command:?}: {said}");
     }
-    // what the file says is not what this one does
+    // the file has other settings than this server
     let explain = ["policy", "explain", "--client", "192.0.2.1", "GET /"];
     let said = said(&explain, &server.file());
     assert!(said.contains("is stopped") && !said.contains("no server runs"), "{said}");
     server.signal(Signal::CONT);
     assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
-    // of a server that has taken the place of another, that one is meant
+    // after an upgrade, the command asks the new server
     let successor = upgrade(&server);
     let number = Pid::from_raw(successor.number()).unwrap();
     kill_process(number, Signal::STOP).unwrap();
@@ -98,7 +98,7 @@ fn the_socket_of_a_server_that_was_killed_is_named() {
             "{command:?}: {said}"
         );
     }
-    // the file tells what one would do
+    // the file shows what a server would do
     let explain = ["policy", "explain", "--client", "192.0.2.1", "GET /", "-c"];
     let output = Command::new(binary()).args(explain).arg(server.file()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -394,7 +394,7 @@ fn one_client_does_not_take_all_descriptors() {
     let refused = streams.iter().position(|stream| client.so_far(*stream).status == 503).unwrap();
     let line = line_of(&server, &path(refused));
     assert!(line.contains("\"upstream_error\":\"descriptors\""), "{line}");
-    // others have theirs
+    // other clients have descriptors
     let mut other = Client::over(connect_from(client_address(0), server.listens_at()).unwrap());
     assert!(other.ask("/app/other"));
     gate.has(begun + 1);

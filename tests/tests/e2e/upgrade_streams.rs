@@ -51,7 +51,7 @@ impl Events {
 
     /// Checks that all next events come, and come now.
     fn goes_on(&mut self) {
-        // what was buffered is older than what is asked for
+        // buffered events are older than the expected ones
         for _ in 0..50 {
             let mut event = [0; "data: 000000000\n\n".len()];
             self.reader.read_exact(&mut event).unwrap();
@@ -140,7 +140,7 @@ fn what_is_under_way_goes_on(engine: &str) {
         go_on();
         replaced.push(successor.number() as u32);
         let before = last.replace(successor);
-        // it has no clients, and is not to be ended by this test
+        // this server has no clients, and the test must not end it
         std::mem::forget(before);
     }
     // a new client comes to the newest one

@@ -115,7 +115,7 @@ fn a_client_that_sends_all_before_it_reads_is_told(engine: &str) {
         plain.set_read_timeout(Some(PATIENCE)).unwrap();
         plain.set_write_timeout(Some(PATIENCE)).unwrap();
         assert_eq!(upload(&mut plain, path), status, "{engine} {path}");
-        // it ends with close_notify: reading to the end fails without
+        // the connection ends with close_notify: reading to the end fails without one
         let mut sealed = refusing.authority.connect(refusing.sealed, "127.0.0.1");
         assert_eq!(upload(&mut sealed, path), status, "{engine} {path} through TLS");
     }
@@ -132,7 +132,7 @@ fn a_client_that_sends_all_before_it_reads_is_told(engine: &str) {
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 413 "), "{engine}: {answer}");
-        // it is read on
+        // the server reads on
         client.write_all(&[b'x'; 1000]).unwrap();
     }
 }
@@ -144,7 +144,7 @@ fn a_length_that_is_too_large_is_refused_before_the_body(engine: &str) {
     for (path, status) in REFUSALS {
         let stream = client.begin("POST", path, &[("content-length", &length)], false);
         assert_eq!(client.answer(stream).status, status, "{engine} {path}");
-        // it has answered the PING behind that, and hears that no more is wanted
+        // the server has answered the PING behind that, and has refused the rest of the body
         client.until(|client| client.so_far(stream).reset == Some(ErrorCode::NO_ERROR.0));
     }
     assert_eq!(client.get("/small.txt").status, 200);

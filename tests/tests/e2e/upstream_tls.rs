@@ -297,7 +297,7 @@ fn who_cannot_be_trusted_is_asked_nothing(engine: &str) {
         );
         let answer = text(server.exchange(request.as_bytes()));
         assert!(answer.starts_with("HTTP/1.1 502 "), "{engine} {reason}: {answer}");
-        // another connection would find the same
+        // another connection would fail in the same way
         assert!(are_counted(admin, reason, |count| count == 1), "{engine} {reason}");
     }
     assert!(all.iter().all(|application| application.requests() == 0), "{engine}");
@@ -348,7 +348,7 @@ fn a_handshake_that_hangs_keeps_nobody_waiting(engine: &str) {
     let mut waits = server.connect();
     waits.write_all(b"GET /hung/a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     let (taken, _) = hung.accept().unwrap();
-    // its hello has come
+    // the ClientHello has come
     assert!(taken.peek(&mut [0; 1]).unwrap() == 1);
     assert!(get(&server, "/app/a").starts_with("HTTP/1.1 200 "), "{engine}");
     let (answer, end) = wire::read_to_end(&mut waits, PATIENCE);
@@ -381,7 +381,7 @@ fn certificates_are_shown_and_replaced(engine: &str) {
         assert!(are_counted(admin, "unwelcome", |count| count >= 1), "{engine}");
         server.says("TLS: it does not take our certificate, or wants one (alert)");
     }
-    // others are taken over when they change; sessions and connections of before are not used again
+    // changed files are taken over; old sessions and connections are not used again
     let connections = application.connections();
     authority.write(folder.path(), "me", &["me.example"], &ECDSA);
     let is_new =

@@ -106,7 +106,7 @@ fn a_large_file_whose_time_was_put_back_has_another_tag(engine: &str) {
     write_in_place(&folder, "site/a", &first, at(1_000_000_000));
     for lines in ["", "etag = \"content\"", "etag = \"stat\""] {
         let server = serve(&folder, engine, lines);
-        // one of size and times is weak for two seconds
+        // a tag made of size and times is weak for two seconds
         let is_strong = || tag(&get(&server, "/a", "")).starts_with('"');
         assert!(soon(PATIENCE, is_strong), "{engine} {lines}");
         let before = tag(&get(&server, "/a", ""));
@@ -124,7 +124,7 @@ fn a_file_has_one_tag_on_every_machine_and_way(engine: &str) {
     let [one, two] = [(), ()].map(|()| Folder::new());
     let text = "a line of a text that is compressed\n".repeat(6000);
     for (number, folder) in [&one, &two].into_iter().enumerate() {
-        // other inodes, times and names beside them
+        // other inodes and times, and other files beside them
         (0..number).for_each(|at| drop(folder.write(&format!("site/{at}"), "")));
         folder.write("site/small.txt", "small");
         folder.write("site/text.txt", &text);

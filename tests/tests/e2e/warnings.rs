@@ -41,7 +41,7 @@ fn a_server_tells_at_its_start_and_at_each_reload_what_its_file_hardly_means() {
     // where, in words that an editor jumps to
     assert!(told[0].starts_with(&format!("forebay: warning: {file}:")), "{told:?}");
 
-    // a server that runs may no longer look at all files, and tells what the text says
+    // a running server may no longer reach all files, and reports what the text shows
     let (code, said) = server.reload();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.starts_with("reloaded: generation 2\n"), "{said}");

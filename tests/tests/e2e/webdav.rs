@@ -63,7 +63,7 @@ impl Apache {
 
 impl Drop for Apache {
     fn drop(&mut self) {
-        // it ends its workers, too
+        // SIGTERM ends its workers, too
         let pid = rustix::process::Pid::from_child(&self.child);
         _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         _ = self.child.wait();
@@ -96,7 +96,7 @@ fn ask(server: &Server, method: &str, path: &str, fields: &str) -> u16 {
 
 fn files_are_copied_and_moved(engine: &str) {
     let Some(apache) = Apache::start() else { return };
-    // as it comes: Apache knows neither the scheme nor the path
+    // without settings: Apache knows neither the scheme nor the path
     let (server, _folder) = start(engine, &apache, "");
     let to = |path: &str| format!("Destination: https://dav.example{path}\r\n");
     assert_eq!(ask(&server, "COPY", "/files/a.txt", &to("/files/z.txt")), 502, "{engine}");

@@ -129,7 +129,7 @@ fn only_the_right_answer_makes_a_tunnel(engine: &str) {
     }
     let stream = begin(&mut client, "/ws/bad");
     assert_eq!(client.answer(stream).body, b"bad", "{engine}");
-    // what those clients have said has reached no other application
+    // the frames of those clients have reached no other application
     assert_eq!(client.get("/ws/fine").body, b"fine");
     assert!(application.told().heads.iter().all(|head| head.starts_with("GET /ws/")));
 }
@@ -202,7 +202,7 @@ fn each_direction_ends_by_itself(engine: &str) {
         let has_ended = || application.has_ended("/ws/first", bytes, false);
         assert!(soon(PATIENCE, has_ended), "{engine}: {:?}", application.told().ends);
     }
-    // one that ends before it begins
+    // a tunnel that ends before it begins
     let mut client = connect(&server);
     client.raw(b"");
     client.until(Client::may_open_tunnels);
@@ -274,7 +274,7 @@ fn a_reset_is_a_reset_on_the_other_side(engine: &str) {
     tunnel.cut();
     let is_reset = || application.has_ended("/ws/raw?cut", 4, true);
     assert!(soon(PATIENCE, is_reset), "{engine}: {:?}", application.told().ends);
-    // by HTTP/1.1, in both directions
+    // over HTTP/1.1, in both directions
     let stream = TcpStream::connect(server.addr()).unwrap();
     let mut tunnel = TunnelEnd::by_http1(stream, "/ws/reset");
     assert_eq!(tunnel.take(4), b"some");
@@ -287,7 +287,7 @@ fn a_reset_is_a_reset_on_the_other_side(engine: &str) {
     tunnel.cut();
     let is_reset = || application.has_ended("/ws/raw?torn", 4, true);
     assert!(soon(PATIENCE, is_reset), "{engine}: {:?}", application.told().ends);
-    // one that is given up before it is answered
+    // a tunnel that is given up before it is answered
     let mut client = connect(&server);
     let stream = begin(&mut client, "/ws/silent");
     let is_asked = || application.told().heads.iter().any(|head| head.contains("/ws/silent"));
@@ -303,7 +303,7 @@ fn a_side_that_takes_nothing_holds_up_only_itself(engine: &str) {
     let mut client = connect(&server);
     let stream = begin(&mut client, "/ws/hold");
     client.until(|client| client.so_far(stream).body == b"here");
-    // its window does not open again once all that the kernel holds on the way is full
+    // the window does not open again once all buffers on the way are full
     let piece = vec![1; 64 * 1024];
     let mut sent = 0;
     loop {
@@ -346,7 +346,7 @@ fn a_side_that_takes_nothing_holds_up_only_itself(engine: &str) {
 fn a_drain_ends_tunnels_at_its_deadline(engine: &str) {
     let application = WebSocketServer::start();
     let ends = || application.told().ends.len();
-    // what is there goes on until then: no client is so slow that it comes after an hour
+    // open tunnels go on until then: no client is so slow that it comes after an hour
     let (mut server, _folder) = start(engine, &application, "", "timeouts.drain = \"1h\"");
     let [mut one, mut two] = both(&server, "/ws/raw");
     server.signal(Signal::TERM);
@@ -531,7 +531,7 @@ fn a_tunnel_without_a_word_ends_in_time() {
             panic!("it is by HTTP/1.1")
         };
         count += 1;
-        // one that is kept from its core for so long finds the tunnel at its end
+        // a client that is kept from its core for that time finds the tunnel at its end
         let is_sent = reader.get_mut().write_all(b"some").is_ok();
         let mut back = [0; 4];
         if is_sent && reader.read_exact(&mut back).is_ok() {

@@ -86,7 +86,7 @@ fn who_is_refused_can_be_told_why(engine: &str) {
     // a stranger's is not believed
     let stranger = ask(&server, STRANGER, "/closed", "X-Request-ID: of-a-stranger\r\n");
     assert_ne!(id_of(&stranger), "of-a-stranger");
-    // what is not there is no refusal
+    // a missing file is no refusal
     let missing = ask(&server, OTHER, "/missing", "");
     assert!(missing.starts_with("HTTP/1.1 404 ") && !missing.contains("X-Request-ID"), "{missing}");
     let (code, said) = forebay(&server, &["why", "0123"]);

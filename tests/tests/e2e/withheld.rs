@@ -172,7 +172,7 @@ fn sources_are_sent_if_they_are_asked_for() {
     for path in ["/index.php", "/package.json", "/dump.sql", "/sub/B.PHP"] {
         assert_eq!(status(&ask(&server, "GET", path, "")), "200", "{path}");
     }
-    // as ever
+    // these stay hidden as usual
     assert_eq!(status(&ask(&server, "GET", "/.env", "")), "404");
     assert_eq!(status(&ask(&server, "GET", "/", "")), "404");
     assert!(!server.stderr().contains("withheld"), "{}", server.stderr());

@@ -109,7 +109,7 @@ fn each_path_is_answered_by_what_wordpress_wants(engine: &str) {
     let Some(fpm) = install("") else { return };
     let server = serve(&fpm, engine, &format!("try = \"/index.php\"\n{RULES}"));
     const NONE: (&str, &str) = ("PATH_INFO", "(none)");
-    // what is neither file nor script is a page
+    // a path that is neither a file nor a script is a page
     for (target, page) in [
         ("/2026/11/hello/", "2026/11/hello"),
         ("/2026/11/hello/?replytocom=7", "2026/11/hello"),
@@ -169,7 +169,7 @@ fn each_path_is_answered_by_what_wordpress_wants(engine: &str) {
         assert_eq!((status, &*body), (200, content), "{engine} {target}");
         assert!(head.contains("ETag: ") && !head.contains("X-Script"), "{engine} {head}");
     }
-    // what was uploaded is never run, however it is asked for
+    // an uploaded file is never run, however it is asked for
     for target in [
         "/wp-content/uploads/shell.php",
         "/wp-content/uploads/2026/11/shell.php",

@@ -63,7 +63,7 @@ fn it_burns_as_much_cpu_time_as_it_says() {
     let said = answer.field("Server-Timing").unwrap();
     let said_ms: f64 = said.strip_prefix("cpu;dur=").unwrap().parse().unwrap();
     assert!(said_ms >= 500.0, "{said}");
-    // its clock counts in hundredths of a second, and other threads use some time too
+    // the process's clock counts in hundredths of a second, and other threads use some time, too
     let used_ms = used.as_secs_f64() * 1000.0;
     assert!((said_ms - 20.0..said_ms + 400.0).contains(&used_ms), "{used:?}, {said}");
 }

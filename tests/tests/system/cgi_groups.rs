@@ -31,7 +31,7 @@ impl Bed {
             ("leaves", "setsid sleep MARK > /dev/null 2>&1 & echo A: b; echo; echo left"),
             (
                 "eats",
-                // what is left of the two would answer with what it has taken
+                // if only one of the two was killed, the rest would answer
                 "head -c 40000000 /dev/zero | tail -c 40000000 > /dev/null & \
                       head -c 40000000 /dev/zero | tail -c 40000000 > /dev/null; wait; sleep MARK",
             ),
@@ -129,14 +129,14 @@ fn requests_have_groups_which_are_used_again_and_go_with_the_server() {
         assert_eq!(part, ["50000", "50000 100000"][version], "{engine}");
         // the server and the attendant are in none of these
         assert!(!group(server.pid(), "cpu").0.starts_with(&weights));
-        // another one at the same time has the next place; when both are over, the first is used again
+        // another program at the same time has the next place; when both are over, the first is used again
         let (second, other) = bed.hang(&server);
         assert_eq!(around(&second), (root.clone(), "1".to_owned()), "{engine}");
         drop((stream, other));
         assert!(soon(PATIENCE, || bed.sleepers().is_empty()), "{engine}");
         let is_back = || get(&server, "/cgi/told").contains("-0\n");
         assert!(soon(PATIENCE, is_back), "{engine}: {}", get(&server, "/cgi/told"));
-        // what a program leaves in another session is killed with its group
+        // a process that a program leaves in another session is killed with its group
         assert!(get(&server, "/cgi/leaves").ends_with("left\n"));
         assert!(bed.sleepers().is_empty(), "{engine}");
         server.signal(Signal::TERM);
@@ -232,7 +232,7 @@ fn who_may_make_no_groups_runs_programs_without_and_says_so() {
     let word = "CGI programs have no control group (";
     server.says(word);
     let mut status = std::process::Command::new(forebay_tests::server::binary());
-    // as the user whose server it is
+    // run as the server's user
     let status = status.args(["status", "-c"]).arg(server.file()).uid(65534).output().unwrap();
     assert!(String::from_utf8_lossy(&status.stdout).contains(word), "{status:?}");
 }

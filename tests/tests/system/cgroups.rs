@@ -135,7 +135,7 @@ fn stages_have_their_limits_and_nothing_is_left() {
     assert_eq!(stages(&server).len(), 5, "{}", server.stderr());
     let first = settled_groups(&server);
     assert!(!first.is_empty() && !server.stderr().contains("has no"), "{}", server.stderr());
-    // one that is started again
+    // a process that is started again
     let (_, pid) = stages(&server).into_iter().find(|(stage, _)| stage == "respond").unwrap();
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
     let is_again = || {
@@ -144,7 +144,7 @@ fn stages_have_their_limits_and_nothing_is_left() {
     };
     assert!(soon(PATIENCE, is_again), "{}", server.stderr());
     assert!(soon(PATIENCE, || groups(&server).as_ref() == Some(&first)));
-    // others after a reload
+    // the processes after a reload
     let (code, said) = server.reload();
     assert_eq!(code, Some(0), "{said}");
     let is_replaced = || stages(&server).len() == 5 && is_gone(&first);
@@ -155,7 +155,7 @@ fn stages_have_their_limits_and_nothing_is_left() {
     server.signal(Signal::TERM);
     assert!(server.wait(PATIENCE).expect("it ends").success(), "{}", server.stderr());
     assert!(is_gone(&second), "{second:?} are left");
-    // what is left of one that is killed, the next one removes
+    // the next server removes the groups of one that was killed
     let mut killed = start(&folder, None);
     let left = settled_groups(&killed);
     let all = stages(&killed);

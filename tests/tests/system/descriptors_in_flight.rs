@@ -29,7 +29,7 @@ const BATCH: usize = 200;
 
 /// Has as many descriptors on their way as the user may have, until the result is dropped.
 fn fill() -> (UnixStream, UnixStream) {
-    // of one thread, and not of the process
+    // the thread changes its user, and the process does not
     let fill = || {
         let user = Uid::from_raw(USER);
         rustix::thread::set_thread_res_uid(user, user, user).unwrap();

@@ -80,11 +80,11 @@ fn summary(crowd: &Crowd) -> String {
 fn exhausted_descriptors_are_survived(engine: &str) {
     for settings in ["", CARELESS] {
         let folder = site();
-        // what is in memory is not looked at without a reason: that takes a descriptor, too
+        // a file in memory is not checked without a reason, because that takes a descriptor, too
         let unlooked = "cache.check_interval = \"1h\"";
         let served = narrow(engine, &folder, &format!("{KEPT}\n{unlooked}\n{settings}"));
         assert!(is_served(&served) && served.metric(ERRORS) == 0);
-        // what was written a moment ago may be looked at anew, which takes a descriptor
+        // a file that was written a moment ago may be read again, which takes a descriptor
         thread::sleep(Duration::from_secs(2));
         assert!(is_served(&served));
         let at_rest = open_descriptors(served.pid());
@@ -106,8 +106,8 @@ fn exhausted_descriptors_are_survived(engine: &str) {
         let odd = crowd.members.iter().filter(|m| !m.received.is_empty()).count() - fine - busy;
         assert_eq!(odd, 0, "answers other than 200 and 503");
 
-        // What is in memory is served, however long descriptors lack. A file that was not asked for
-        // before cannot be opened now, or just so: 503, not 404.
+        // A file in memory is served, however long descriptors lack. A file that was not asked for before
+        // may be impossible to open now: 503, not 404.
         let is_kept = |member: &&mut CrowdMember| {
             member.end.is_none() && member.received.starts_with(b"HTTP/1.1 200 ")
         };
@@ -195,7 +195,7 @@ fn who_waits_for_a_descriptor_is_answered_in_the_end(engine: &str) {
         crowd.answered(200) + crowd.answered(503) + refused.count() == 20
     };
     assert!(second.read_until(PATIENCE, done), "{} wait without an answer", second.open());
-    // of the first crowd some may still hold their places: each has a thread that is to notice
+    // some of the first crowd may still hold their places: each has a thread that has to notice
     assert!(soon(PATIENCE, || is_served(&served)));
 }
 

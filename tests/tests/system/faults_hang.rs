@@ -37,7 +37,7 @@ fn site(test: &str, files: Vec<HangingFile>) -> Option<(Folder, HangingFiles)> {
     for number in 0..COLD {
         folder.write(&format!("cold/{number}.txt"), format!("cold {number}"));
     }
-    // what was written a moment ago is read anew two seconds later, for which there may be no helper
+    // a new file is read again two seconds later, for which there may be no helper
     folder.age();
     fs::create_dir(folder.join("mnt")).unwrap();
     let mounted = has(HangingFiles::mount(&folder.join("mnt"), files), test)?;
@@ -126,7 +126,7 @@ fn more_hanging_files_than_helpers_leave_the_hot_ones(engine: &str) {
     let file = |number| HangingFile::new(name(number), 1024, Hangs::ReadFrom(0));
     let files = (0..WAITING).map(file).collect();
     let Some((folder, mounted)) = site("more hanging files than helpers", files) else { return };
-    // nor is there one to look whether what is hot has changed
+    // no helper is free to check whether hot files have changed, either
     let settings = format!("helpers.threads = 4\ncache.check_interval = \"1h\"\n{PATIENT}");
     let served = WatchedServer::alone(engine, folder.path(), &settings);
     let _at_end = mounted.release_at_end();

@@ -100,8 +100,8 @@ fn a_full_disk_costs_lines_until_there_is_room(engine: &str) {
     let access = folder.join("disk/access.log");
     let served = logging_to(engine, &folder, access.to_str().unwrap(), Vec::new());
 
-    // what waits is written or dropped before there is room, and before more comes: or it could fill
-    // the disk again
+    // lines that wait are written or dropped before there is room, and before more come: otherwise they
+    // could fill the disk again
     let settle =
         |requests| assert_ledger(&served, requests, || fs::read_to_string(&access).unwrap());
     let mut requests = send_until_dropped(&served);

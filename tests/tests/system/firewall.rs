@@ -153,7 +153,7 @@ fn a_refused_client_is_dropped_by_the_firewall(engine: &str) {
         // the helper may be busy for longer than its figures are waited for
         let is_told = || {
             let shown = shown(&server);
-            // what is shown was taken from the counter, which may have gone on since
+            // the output was taken from the counter, which may have gone on since
             let dropped =
                 shown.split_once("SYNs dropped: ").and_then(|(_, rest)| rest.split_once(' '));
             let dropped = dropped.and_then(|(count, _)| count.parse::<u64>().ok());
@@ -192,7 +192,7 @@ fn an_upgrade_keeps_the_table(engine: &str) {
         });
         let before = Successor::of(server.pid());
         let first = upgrade(&server);
-        // which goes on accepting for a moment
+        // the old process goes on accepting for a moment
         assert!(soon(PATIENCE, || !before.is_there()), "{}", server.stderr());
         be_refused("127.0.5.2", at);
         assert!(soon(PATIENCE, || holds("clients4", "127.0.5.2")), "{}", server.stderr());
@@ -264,7 +264,7 @@ fn a_proxy_is_in_no_set(engine: &str) {
         assert!(get("127.0.5.1", at).contains(" 503 "));
         assert!(soon(PATIENCE, || holds("clients4", "127.0.5.1")), "{}", server.stderr());
         assert!(!holds("clients4", "127.0.5.7"));
-        // what a rule says of a proxy the server does: its SYN is answered
+        // the server itself enforces a rule on a proxy: its SYN is answered
         let socket = knock("127.0.6.1", at);
         assert!(soon(PATIENCE, || packets("listed") > 0) && !is_connected(&socket));
         assert_eq!(get("127.0.6.7", at), "", "the server resets it");
@@ -359,7 +359,7 @@ fn there_are_no_more_clients_than_there_may_be() {
         }
         assert!(soon(PATIENCE, || holds("clients4", "127.0.5.1")), "{}", server.stderr());
         assert!(!holds("clients4", "127.0.5.4"));
-        // whom the firewall does not drop the server refuses
+        // the server refuses clients that the firewall does not drop
         assert!(!is_served("127.0.5.4", server.addr()));
     });
 }

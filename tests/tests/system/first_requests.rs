@@ -103,7 +103,7 @@ fn what_rules_refuse_by_url_costs_no_accept() {
             metric(&net, "forebay_gate_rule_total{rule=\"to /no/*\",outcome=\"answered\"}"),
             100
         );
-        // one connection, whose requests behind the first the server judges: one bucket for all
+        // one connection: the server judges the requests behind the first one, from the same bucket
         let kept = net.client(|| {
             let mut stream = connect(SERVER4).unwrap();
             let mut statuses: Vec<u16> = Vec::new();
@@ -188,7 +188,7 @@ fn buckets_go_on_through_reloads_and_upgrades() {
         };
         let server = start(&net, &slow("reject"));
         assert_eq!(served(&statuses(&net, SERVER4, "/slow", 2)), 2);
-        // one that the server judges
+        // a request that the server judges
         assert_eq!(served(&statuses(&net, SERVER4, "/%73low", 1)), 1);
         let first = server.upgrade(&net);
         assert_eq!(served(&statuses(&net, SERVER4, "/slow", 1)), 1, "{}", server.said());

@@ -106,7 +106,7 @@ fn a_limit_refuses_by_reset_and_counts_each_connection_once() {
     ] {
         for ip in [SERVER4, SERVER6] {
             let net = Net::new();
-            // the kernel's own cookies: no request socket tells what it waits for
+            // the kernel's own cookies: no request socket shows what it waits for
             net.server(move || {
                 fs::write("/proc/sys/net/ipv4/tcp_syncookies", cookies.to_string()).unwrap();
             });
@@ -142,7 +142,7 @@ fn an_upgrade_goes_on_judging_with_what_was_charged() {
             assert_eq!(served(&net, SERVER4, 9), 2, "{rung} {charge}: {}", server.said());
             assert_eq!(metric(&net, syns!("passed")), 5, "{rung} {charge}");
             assert_eq!(metric(&net, "forebay_gate_interfaces"), 1);
-            // another rule in the file: it counts from the upgrade on, and with no bucket of another
+            // another rule in the file: it counts from the upgrade on, with no other rule's bucket
             let other = limit(rung, charge, "reset", 1).replace("\"few\"", "\"fewer\"");
             configure(&server.folder, &other);
             let third = server.upgrade(&net);
@@ -414,7 +414,7 @@ fn a_proxy_is_never_ignored_by_the_kernel() {
         let trusted = format!("trusted_proxies = [\"{CLIENT4}\"]\n{rule}");
         let net = Net::new();
         let _server = Server::start(&net, &trusted);
-        // what the server refuses it has accepted
+        // the server has accepted the connections that it refuses
         for _ in 0..4 {
             assert!(
                 !matches!(ask(&net), Err(error) if error.kind() == io::ErrorKind::TimedOut),

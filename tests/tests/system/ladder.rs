@@ -50,7 +50,7 @@ fn the_same_clients_are_let_in_on_each_rung() {
     let others = "[[rule]]\nname = \"others\"\nclient = \"192.0.2.0/24\"\naction = \"drop\"\n";
     let page =
         "[[rule]]\nname = \"page\"\npath = \"/\"\nrequests = { rate = \"1/h\", burst = 4 }\n";
-    // rules, and how many of so many clients are let in
+    // rules, the number of clients, and how many of them are admitted
     let policies = [
         (FEW.to_owned(), 7, 5),
         (listed("reset"), 2, 0),
@@ -153,7 +153,7 @@ fn run(
     file: std::path::PathBuf,
 ) -> (bool, String) {
     net.server(move || {
-        // one that serves in spite of it does not end
+        // a server that serves in spite of it does not end by itself
         let mut command = Command::new("timeout");
         let output = command
             .args(["60", "setpriv", taken])

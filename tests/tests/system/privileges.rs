@@ -144,7 +144,7 @@ fn stages_that_root_starts_become_the_user() {
             let mut words = line.split(|&b| b == 0).map(String::from_utf8_lossy);
             words.find(|word| word == "--links").unwrap();
             let links = PathBuf::from(words.next().unwrap().into_owned());
-            // they may reach each other's sockets, and change nothing that root reads
+            // stages may reach each other's sockets, and change nothing that root reads
             let of = |name: &str| fs::metadata(links.join(name)).unwrap();
             assert_eq!((of("").uid(), of("").mode() & 0o777), (0, 0o711));
             for file in ["configuration.json", "ends", "lock"] {
@@ -160,7 +160,7 @@ fn stages_that_root_starts_become_the_user() {
     assert!(hello(server.addr()));
     let secret = exchange(server.addr(), &[b"GET /secret", &GET[5..]].concat());
     assert!(!secret.windows(6).any(|bytes| bytes == b"root's"));
-    // one that crashes is started again, and so are all by a reload
+    // a stage that crashes is started again, and a reload starts all again
     let (_, pid) = stages(&server).into_iter().find(|(name, _)| name == "respond").unwrap();
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
     assert!(hello(server.addr()));
@@ -172,7 +172,8 @@ fn stages_that_root_starts_become_the_user() {
     are_confined(&server);
     server.signal(Signal::TERM);
     assert!(server.wait(PATIENCE).unwrap().success());
-    // whom the kernel tells no more of the end of the first process, because they are another user, end all the same
+    // stages of another user end all the same, although the kernel does not signal the end of the first
+    // process to them
     let mut server = Server::start(&options);
     let all = stages(&server);
     assert_eq!(all.len(), 5, "{all:?}");
@@ -209,7 +210,7 @@ fn root_takes_the_place_of_no_other_users_server() {
         }
         server.says("nothing has changed");
         assert!(hello(server.addr()), "{engine}");
-        // that user may
+        // the server's own user may upgrade
         let copy = folder.join("forebay");
         copy_program(&binary(), &copy);
         let mut command = Command::new(&copy);
@@ -353,7 +354,7 @@ fn a_root_is_re_pointed_and_replaced_in_the_sandbox() {
         let served = || server.exchange(GET).ends_with(version.to_string().as_bytes());
         assert!(soon(PATIENCE, served), "version {version}: {}", server.stderr());
     }
-    // another directory by the same name
+    // another directory of the same name
     let server = Server::start(&Options { root: folder.join("app/root"), ..options });
     folder.write("app/new/index.html", "replaced");
     fs::rename(folder.join("app/root"), folder.join("app/old")).unwrap();

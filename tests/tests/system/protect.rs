@@ -211,7 +211,7 @@ fn connections_of_a_protected_server_are_limited_by_their_syns() {
                 .count()
         });
         assert_eq!(served, 4, "{gate}: {}", server.said());
-        // of another family, and of our own server, nothing is limited
+        // the other family, and our own server, have no limit
         net.client(|| {
             for _ in 0..6 {
                 assert!(ask(SERVER6, &head("/yes", "")).unwrap().ends_with("root/yes"));

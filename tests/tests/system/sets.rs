@@ -105,7 +105,7 @@ fn a_set_that_is_away_keeps_what_it_held() {
     configure(&server.folder, &format!("{INTERVAL}gate = \"address\"\nsample = 3\n{RULE}"));
     server.command(&["reload"]);
     assert!(!is_served(&net, SERVER4) && is_served(&net, SERVER6));
-    // what is no set of addresses
+    // a set that holds no addresses
     nft(&net, "table inet knl {\nset listed4 { type inet_service; }\n}\n");
     says(&server, "set inet knl listed4: it holds inet_service, not addresses");
     assert!(!is_served(&net, SERVER4));
@@ -132,7 +132,7 @@ fn a_large_set_is_in_force_and_one_that_is_too_large_is_not_taken() {
     let server = Server::start(&net, &format!("{INTERVAL}gate = \"address\"\n{RULE}{path}"));
     becomes(&net, &server, [false, true]);
     nft(&net, &format!("add element inet knl listed4 {{ {} }}", address(65_535)));
-    // by itself it rests for long after so many
+    // by itself the server waits long after this many failures
     server.command(&["reload"]);
     says(&server, "it holds more than 65536 networks; 65536 networks that were read before stay");
     assert!(!is_served(&net, SERVER4) && is_served(&net, SERVER6));

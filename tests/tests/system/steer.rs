@@ -417,7 +417,7 @@ fn a_reload_loses_nobody() {
                 assert!(Instant::now() < deadline, "{engine}: nobody is served any more");
                 thread::sleep(Duration::from_millis(5));
             }
-            // one class is no order
+            // one class makes no order
             assert_eq!(metric(&net, ANSWERS), u64::from(count > 1), "{engine}");
         }
         stop.store(true, Relaxed);
@@ -465,7 +465,7 @@ fn what_this_machine_can_is_said() {
     let said = net.server(move || doctor(again));
     assert!(said.contains("rung: full"), "{said}");
     assert!(said.contains("gate = full: the kernel judges SYNs and queues by class"), "{said}");
-    // what it needs has gone
+    // the gate's requirement has gone
     let said = net.server(move || {
         fs::write("/proc/sys/net/ipv4/tcp_syncookies", "0").unwrap();
         doctor(file)
@@ -551,7 +551,7 @@ fn handshakes(count: u32) -> u32 {
         number += batch;
         let (mut left, mut bytes) = (batch, [0_u8; 256]);
         while left > 0 {
-            // what a full buffer has lost is not waited for
+            // packets that a full buffer has lost are not waited for
             let Ok((_, got)) = recv(&heard, &mut bytes[..], RecvFlags::empty()) else { break };
             let packet = &bytes[..got.min(bytes.len())];
             let is_answer = packet.len() >= 40 && packet[9] == 6 && packet[33] == SYN | ACK;
@@ -598,11 +598,11 @@ fn handshakes_without_data_cost_no_sockets() {
     let completed = net.client(move || handshakes(count));
     assert!(completed > count / 10 * 9, "{completed}");
     assert_eq!(sockets_at_80(&net), 0);
-    // of the clients that were served some are there
+    // some SYNs are those of the clients that were served
     let of_clients = u64::from(count / 10_000);
     assert_eq!(metric(&net, "forebay_gate_answered_syns_total"), u64::from(count) + of_clients);
-    // another processor may look at what such a client says before its acknowledgement is looked at, which is not
-    // held then
+    // another processor may look at the data of such a client before its acknowledgement, and then the
+    // segment is not held
     let bare = || metric(&net, "forebay_gate_held_segments_total{reason=\"bare\"}");
     let least = u64::from(completed);
     assert!(soon(PATIENCE, || bare() >= least), "{} of {least}", bare());

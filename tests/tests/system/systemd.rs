@@ -233,7 +233,7 @@ fn upgrade(bed: &Bed, text: &str) {
     let before = rights(&first);
     let second = upgraded(bed);
     assert_eq!(rights(&second), before);
-    // what it may not write, and its own /tmp
+    // the paths that it may not write to, and its own /tmp
     assert!(!bed.succeeds(&format!("nsenter -t {second} -m -- touch /srv/www/new")));
     assert_eq!(bed.does(GET), "hello");
     assert!(has_processes(bed, 1));
@@ -261,7 +261,7 @@ fn upgrade(bed: &Bed, text: &str) {
         ("active".into(), "success".into())
     );
     bed.configure(text);
-    // a program that is none, and one that is ended before it serves
+    // a file that is no program, and a program that is killed before it serves
     for program in ["exit 3", "kill -9 $$"] {
         bed.does("mv /usr/bin/forebay /usr/bin/good");
         bed.does(&format!(
@@ -273,7 +273,7 @@ fn upgrade(bed: &Bed, text: &str) {
         assert_eq!(status.code(), Some(1), "{}", String::from_utf8_lossy(&stderr));
         assert_eq!((bed.shows("MainPID"), bed.does(GET)), (second.clone(), "hello".to_owned()));
     }
-    // what was asked for and failed is not done by the next reload
+    // the next reload does not repeat a failed upgrade
     bed.does("systemctl reload forebay");
     assert_eq!(bed.shows("MainPID"), second);
 
@@ -294,7 +294,7 @@ fn upgrade(bed: &Bed, text: &str) {
 /// `systemctl stop` ends both servers in order: connections of the older one are not cut because the
 /// newer one has none.
 fn stop_with_a_replaced_server(bed: &Bed) {
-    // so slowly that it takes 8 s
+    // at this rate it takes 8 s
     let slow =
         "curl -sS --max-time 60 --limit-rate 15M http://127.0.0.1/large.bin | wc -c > /run/got";
     bed.does(&format!("({slow}) > /dev/null 2>&1 & sleep 0.5; {UPGRADE}; echo"));
@@ -384,7 +384,7 @@ fn restart_behind_sockets(bed: &Bed) {
 
 /// The watchdog ends a server that hangs, and another takes its place.
 fn hang(bed: &Bed) {
-    // it is not ended before by a machine that keeps it from showing itself
+    // a machine that delays the notifications must not end it earlier
     let lines = "[Service]\\nWatchdogSec=12s\\n";
     bed.does(&format!("printf '{lines}' > /etc/systemd/system/forebay.service.d/dog.conf"));
     bed.does("systemctl daemon-reload && systemctl start forebay");

@@ -127,7 +127,7 @@ fn several_applications() {
             "GET /shop/cookies",
         ] {
             let answer = ask(line);
-            // which of them answers is a matter of order
+            // the choice of the application depends on the order
             let mut answer = answer.clone();
             answer.fields.retain(|(name, _)| name != "X-App");
             seen.note_answer(line, &answer, false);

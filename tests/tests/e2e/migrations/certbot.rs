@@ -59,7 +59,7 @@ impl Certbot {
         {
             command.arg(option).arg(self.folder.join(name));
         }
-        // as its bundle has it for the authorities of the Internet
+        // the place of certbot's bundle of public authorities
         command.env("REQUESTS_CA_BUNDLE", self.folder.join("pebble-ca.pem"));
         let said = command.args(by).output().unwrap();
         let text =

@@ -142,7 +142,7 @@ fn server_sent_events() {
         let (rest, _) = wire::read_to_end(&mut stream, PATIENCE);
         bytes.extend(rest);
         seen.note_answer("GET /events", &whole(&bytes, false).unwrap(), false);
-        // the application hears of a client that leaves
+        // the application learns of a client that leaves
         let key = format!("{key}-left");
         let mut stream = wire::connect(addr);
         stream.write_all(&request(&format!("GET /events?key={key}"), &fields, b"")).unwrap();

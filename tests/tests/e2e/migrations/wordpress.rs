@@ -57,7 +57,7 @@ fn note(seen: &mut Seen, asked: &str, answer: &Answer, is_head: bool) {
         if name.eq_ignore_ascii_case("Set-Cookie") {
             *value = value.split('=').next().unwrap_or_default().to_owned();
         }
-        // of scripts; those of files are compared elsewhere
+        // the dates of scripts; those of files are compared elsewhere
         if ["Last-Modified", "Expires"].iter().any(|other| name.eq_ignore_ascii_case(other)) {
             "a date".clone_into(value);
         }
@@ -217,7 +217,7 @@ fn write_and_administer(seen: &mut Seen, ada: &mut Visitor, run: u32) {
     let offers = String::from_utf8_lossy(&page.body).contains("example.com/index.php/");
     let value = if offers { "with /index.php" } else { "without /index.php" };
     seen.note("GET /wp-admin/options-permalink.php", "addresses that are offered", value);
-    // by the interface for programs, as the editor does
+    // by the REST interface, as the editor does it
     let nonce = ada.ask("GET /wp-admin/admin-ajax.php?action=rest-nonce", &[], b"");
     let nonce = format!("X-WP-Nonce: {}", String::from_utf8_lossy(&nonce.body));
     let text =
@@ -236,7 +236,7 @@ fn write_and_administer(seen: &mut Seen, ada: &mut Visitor, run: u32) {
     assert_eq!(answer.status, 201, "{said}");
     let place = between(&said, "\"source_url\":\"http://example.com", '"').to_owned();
     let mut picture = ada.ask(&format!("GET {place}"), &[], b"");
-    // it was written a moment ago, or longer ago
+    // the tag depends on the age of the file
     picture.fields.retain(|(name, _)| !name.eq_ignore_ascii_case("ETag"));
     note(seen, "a picture", &picture, false);
     assert_eq!(picture.body, PICTURE);
