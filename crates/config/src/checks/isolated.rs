@@ -120,6 +120,7 @@ impl ConfigDraft {
             let is_elsewhere = match role {
                 Role::Receive => false,
                 Role::Process => !isolated.process_at.is_empty(),
+                // there is none either where process is elsewhere, which brings its own respond
                 Role::Respond => isolated.instances(role) == 0,
             };
             let what = match isolated.is_answered_elsewhere() {
@@ -216,6 +217,7 @@ impl ConfigDraft {
                 ("forward_auth", site.authorities.len()),
             ];
             for (list, count) in counts.into_iter().filter(|_| isolated.is_answered_elsewhere()) {
+                // the first of a list is enough: all of them are refused for the same reason
                 (0..count.min(1)).for_each(|index| {
                     let what = "where other software answers, no stage asks others";
                     refuse(path.child(list).item(index), what);

@@ -81,6 +81,8 @@ impl ConfigDraft {
                 }
                 default = Some((site.name(), path.clone()));
             }
+            // a site without a name is named after its first host,
+            // so the host's fault would be reported twice
             if is_taken && site.name.is_none() {
                 continue;
             }

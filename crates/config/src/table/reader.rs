@@ -456,6 +456,7 @@ impl<'t> ConfigReader<'t> {
             }
             (Form::Number | Form::NumberOrAuto, Some(Toml::Integer(number))) => {
                 match (setting.range, *number.value()) {
+                    // values have no sign: a negative number is out of range, and not of the wrong form
                     (Some((least, most)), number @ ..0) => {
                         Err(Wrong::Range { found: number.to_string(), least, most })
                     }
