@@ -236,6 +236,7 @@ impl Talk {
                     let Some(order) = state.orders.get(&number) else { return unknown() };
                     (order.hosts[0].clone(), state.behaviour.looks_at)
                 };
+                // without the lock: the server that is asked may send requests here meanwhile
                 let found = place.is_none_or(|place| is_proven(place, &host, number));
                 let mut state = self.lock();
                 let Some(order) = state.orders.get_mut(&number) else { return unknown() };

@@ -291,6 +291,7 @@ impl Passing {
             }
             let is_empty = asked.is_head || matches!(answer.status, 204 | 304);
             if !is_empty && answer.field("content-length").is_none() {
+                // HTTP/1.0 has no chunks: the end of the connection ends the body
                 asked.closes |= asked.is_old;
                 asked.is_chunked = !asked.is_old;
             }
@@ -311,6 +312,7 @@ impl Passing {
             if asked.is_chunked {
                 self.output.extend_from_slice(b"0\r\n\r\n");
             }
+            // the answer came before the whole body, whose rest must not be taken for the next request
             let count = asked.body_left.min(self.input.len());
             self.input.drain(..count);
             self.unwanted = asked.body_left - count;
