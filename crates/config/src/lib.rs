@@ -19,9 +19,9 @@
 //! | [`lower`] | classes and rules as `forebay_policy` has them |
 //! | [`parse`](mod@parse) | all of it: a text into a [`Config`] |
 //!
-//! It deliberately asks nothing of the machine: the server finds out whether a file exists, a name is known
-//! or an address is free, and it also reads the files. A [`ConfigSource`] gives what a text names outside
-//! of itself. So a text means the same everywhere.
+//! This crate deliberately asks nothing of the machine: the server finds out whether a file exists, a name
+//! is known or an address is free, and it also reads the files. A [`ConfigSource`] gives what a text names
+//! outside of itself. So a text means the same everywhere.
 //!
 //! ```
 //! let text = "root = \"/srv/www\"\n[timeouts]\nhaed = \"5s\"\n";

@@ -232,8 +232,8 @@ impl ConfigDraft {
         }
     }
 
-    /// The rule that refuses the authority for every challenge, wherever its requests come from, and
-    /// whether it does so before there is a request.
+    /// The rule that refuses the authority for every challenge, from any address, and whether it does so
+    /// before there is a request.
     fn refused(&self, policy: &Policy, host: &Host) -> Option<(usize, bool)> {
         let listeners = self.all_listeners();
         let endpoints = listeners.iter().flat_map(|(_, listener)| &listener.listen);

@@ -84,12 +84,12 @@ impl Keyword for AllocateBy {
 /// The law by which the time of idle connections shrinks under load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeepAliveLaw {
-    /// It shrinks by the same time for each step of load.
+    /// The time shrinks by the same amount for each step of load.
     #[default]
     Linear,
-    /// It shrinks by the same factor for each step of load.
+    /// The time shrinks by the same factor for each step of load.
     Exponential,
-    /// It does not shrink.
+    /// The time does not shrink.
     Constant,
 }
 
