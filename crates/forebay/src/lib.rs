@@ -60,7 +60,7 @@
 //! Cargo features: `tls` and `acme`, both there by default. A configuration that wants one which is not built is
 //! refused.
 //!
-//! It deliberately has no router beyond paths, no templates and no async runtime.
+//! This crate deliberately has no router beyond paths, no templates and no async runtime.
 #![forbid(unsafe_code)]
 
 mod builder;
