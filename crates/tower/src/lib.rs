@@ -43,8 +43,8 @@
 //! | `body` | [`RequestBody`] |
 //! | `upgrade` | another protocol on the connection |
 //!
-//! It deliberately has no layers: timeouts, limits and compression are those of the server, or of `tower` and
-//! `tower-http`, around the service.
+//! This crate deliberately has no layers: timeouts, limits and compression are those of the server, or of
+//! `tower` and `tower-http`, around the service.
 #![forbid(unsafe_code)]
 
 mod body;
