@@ -12,7 +12,8 @@
 //! | [`page`] | the server's pages |
 //! | [`guard`] | which requests may read and write |
 //!
-//! It deliberately has no list of users: the person who starts the program has the link that opens it.
+//! This crate deliberately has no list of users: the person who starts the program has the link that
+//! opens it.
 //!
 //! ```
 //! use forebay_window::panel::LampPanel;
