@@ -29,7 +29,7 @@
 //! | [`answer`] | an answer read strictly, by the rules that hold for every answer |
 //! | [`fixture`] | the directory for the cases |
 //!
-//! It deliberately has no client for HTTP/1: a test says which bytes it sends.
+//! This crate deliberately has no client for HTTP/1: a test says which bytes it sends.
 //!
 //! ```no_run
 //! use forebay_tests::{Options, Server};

@@ -230,7 +230,7 @@ fn bodies_and_files_wait_too(engine: &str) {
     wait(&served, 0);
 }
 
-/// Of the requests on one connection of HTTP/2, one that waits does not stop the others.
+/// A request that waits does not stop the others on its HTTP/2 connection.
 fn streams_wait_each_for_itself(engine: &str) {
     let gate = Gate::start();
     let (served, _folder) = serve(engine, &gate, CLASSES, &limit(1, ""));

@@ -383,7 +383,7 @@ fn takes_a_last_answer(folder: &Folder, engine: &str, is_drain: bool) -> (bool, 
     let mut server = Server::start(&options);
     let stream = server.connect();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // much is in the kernel when all was sent
+    // a small buffer: much is still in the server's kernel when the last byte was written
     rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 32 << 10).unwrap();
     let mut client = Client::on(stream);
     let asked = client.ask("/large.bin");
@@ -403,7 +403,7 @@ fn takes_a_last_answer(folder: &Folder, engine: &str, is_drain: bool) -> (bool, 
             thread::sleep(Duration::from_millis(1));
         }
         client.receive();
-        // wherever it was kept from its core
+        // the longest pause, wherever in the loop this client lost its core
         pause = pause.max(heard.elapsed());
         heard = Instant::now();
     }
