@@ -245,7 +245,7 @@ impl SettingDescription {
     /// The default in words, ready for a sentence.
     pub fn default(&self) -> String {
         match self.preset {
-            // a sign alone would look like a mistake
+            // a default of signs alone, such as a slash, is quoted: it would look like a mistake
             Preset::Value(default) if !default.contains(char::is_alphanumeric) => {
                 format!("{default:?}")
             }
@@ -357,7 +357,7 @@ mod tests {
         every_kind!(check);
     }
 
-    /// Messages about an example that needs another setting beside it.
+    /// The beginnings of messages about an example that needs another setting beside it.
     const NEEDS_ANOTHER: [&str; 11] = [
         "cannot include ",
         "nobody could connect: set trusted_proxies",

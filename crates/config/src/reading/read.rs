@@ -109,8 +109,8 @@ impl<'t> ConfigReader<'t> {
         ConfigReader::with(text, file, source, stray::wrong, site_lists)
     }
 
-    /// Reads the whole text, and those that it includes. If a text is not TOML, only the first place where
-    /// it is not is noted.
+    /// Reads the whole text, and those that it includes. If a text is not valid TOML, only its first syntax
+    /// error is noted.
     pub fn draft(&mut self) -> ConfigDraft {
         let mut draft = ConfigDraft::new();
         let mut parsed: Vec<ParsedText> = self.parse(0).into_iter().collect();

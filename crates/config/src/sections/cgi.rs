@@ -39,7 +39,7 @@ pub struct CgiSection {
     pub upstreams: UpstreamsConfig,
 }
 
-/// Limits of the program of one request.
+/// The limits of the program that answers one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CgiLimits {
     /// `limits.time`: the time from the start of the program to its end.

@@ -22,7 +22,7 @@ const PATH_REGEX: &str = "The same as a regular expression; (?i) takes upper and
 pub(crate) const PATHS_EXCEPT: &str = "Paths that it leaves open, written as in path. A request passes only if every reading of its path and the \
      file that answers are among them: name an index file, or the target of a rewrite, too.";
 
-/// A key, and its fault.
+/// A rule's key, and the fault in its value.
 type KeyFault = (&'static str, Wrong);
 
 fn unfit(found: impl Display, reason: impl Display) -> Wrong {

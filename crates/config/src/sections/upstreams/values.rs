@@ -321,7 +321,7 @@ impl Value for ToldHost {
         self.0 = match text {
             "client" => HostSent::Client,
             "upstream" => HostSent::Upstream,
-            // names that other servers have for it
+            // words of other servers for these hosts are refused, and not taken for a host's name
             "$host" | "$http_host" | "preserve" | "$proxy_host" => return Err(wrong(self, text)),
             name if is_host() => HostSent::Named(name.into()),
             _ => return Err(wrong(self, text)),

@@ -28,7 +28,7 @@ impl UpstreamWeights {
             let reason = || "to names no such application".to_owned();
             let unknown = || Wrong::Unfit { found: quote(name), reason: reason() };
             let at = to.iter().position(|one| *one == address).ok_or_else(unknown)?;
-            // the range keeps them small
+            // the setting's range keeps weights far below the maximum of u16
             in_order[at] = u16::try_from(*weight).unwrap_or(u16::MAX);
         }
         if in_order.len() == 1 {
