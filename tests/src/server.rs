@@ -555,7 +555,7 @@ pub fn engine_lines(engine: &str) -> String {
     format!("engine = \"{}\"\n{fuse}", engine_name(engine))
 }
 
-/// The value of `engine` alone that goes with one of [`ENGINES`].
+/// The value of the setting `engine` for one of [`ENGINES`], without the fuse after the colon.
 pub fn engine_name(engine: &str) -> &str {
     engine.split(':').next().unwrap_or(engine)
 }
@@ -617,7 +617,7 @@ fn free_port(at: Ipv4Addr, ports: Range<u32>, next: &AtomicU32) -> u16 {
             match try_port(at, port) {
                 Ok(()) => return port,
                 Err(Errno::ADDRINUSE) => break,
-                // descriptors may be free again, when another test has ended
+                // too few descriptors, for example: another test frees some when it ends
                 Err(error) => assert!(attempt < 600, "{at}:{port}: {error}"),
             }
             std::thread::sleep(std::time::Duration::from_millis(100));

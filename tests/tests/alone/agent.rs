@@ -84,7 +84,7 @@ fn flood<R>(served: &WatchedServer, meanwhile: impl FnOnce(&Told) -> R) -> (R, T
                             assert_eq!(answer.status, 503);
                             let after = answer.field("Retry-After").unwrap();
                             assert!((1..=60).contains(&after.parse().unwrap()), "{after}");
-                            // all of them together want far more than any machine can do still
+                            // even with these pauses, the clients together ask far more than a machine can do
                             thread::sleep(Duration::from_millis(10));
                             told.refused.fetch_add(1, Relaxed)
                         }

@@ -324,7 +324,7 @@ fn lines_name_the_user_whose_password_was_right() {
                 "{engine}: {}",
                 text()
             );
-            // loops write when they have time
+            // each loop writes its log lines when it has time, so their order is open
             let text = text();
             for (number, (path, authorization, status, is_named)) in asked.into_iter().enumerate() {
                 let mark = format!("?n{number}");

@@ -224,7 +224,7 @@ fn classes_hold_scripts(engine: &str) {
          [[rule]]\nname = \"gold\"\npath = \"/sleeps.php/gold\"\nclass = \"gold\"\n\
          [[rule]]\nname = \"bulk\"\npath = \"/sleeps.php/bulk\"\nclass = \"bulk\"\n",
     );
-    // as many clients as workers, each asking again and again: the peak
+    // as many clients as workers, each of which asks without a pause, give the peak rate
     let crowd = |clients: usize, path: &'static str, stop: &AtomicBool, pause: Duration| {
         let (useful, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {

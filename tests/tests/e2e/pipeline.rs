@@ -41,7 +41,7 @@ fn of_phases(served: &WatchedServer) -> BTreeSet<String> {
 }
 
 /// "keta's controller: 0 transfers in 10 s of empty lists", after a load for which threads have moved.
-/// Threads change their phase without a start or an end of any.
+/// Threads change their phase; none starts or ends.
 #[test]
 fn threads_move_to_where_tasks_wait_and_not_between_empty_lists() {
     let folder = Folder::new();

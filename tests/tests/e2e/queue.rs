@@ -414,7 +414,7 @@ fn an_end_is_a_departure_where_that_is_said(engine: &str) {
     gate.has(3);
     gate.answer(1);
     assert_eq!(status(&mut fourth), 200, "{engine}");
-    // a stream that is reset, and then the end of its connection, on which another is
+    // a stream is reset, and then its connection ends while another stream waits
     let stream = wire::connect(served.addr());
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut client = http2::Client::on(stream.try_clone().unwrap());

@@ -125,7 +125,7 @@ fn a_post_outlives_a_stage_that_is_late() {
         thread::sleep(Duration::from_millis(1500));
         assert!(!client.is_finished(), "{}", server.stderr());
         signal(pid, Signal::CONT);
-        // respond takes neither, and says so
+        // respond accepts neither method and answers 405
         assert_eq!(told(&client.join().unwrap()).0, "HTTP/1.1 405 Method Not Allowed", "{name}");
     }
     end(server);

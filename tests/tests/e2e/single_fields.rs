@@ -219,7 +219,7 @@ fn single_fields_stand_once_on_every_answer(engine: &str) {
             assert_eq!(of(name), [value], "{engine} {path} {name}");
         }
         assert_eq!(of("location"), ["/one"], "{engine} {path}");
-        // fields that may be repeated are
+        // fields that may be repeated still are
         assert_eq!(of("set-cookie"), ["a=1", "b=2"], "{engine} {path}");
         assert!(of("vary").join(", ").starts_with("Accept, Cookie"), "{engine} {path}: {head:?}");
     }

@@ -142,7 +142,7 @@ fn a_body_without_length_reaches_a_script_whole(engine: &str) {
     let answer = client.answer(stream);
     assert_eq!(answer.status, 200, "{engine}");
     assert_eq!(String::from_utf8_lossy(&answer.body), expected.1, "{engine}");
-    // curl does as clients of WebDAV do
+    // curl sends a body of unknown length, as clients of WebDAV do
     let file = fpm.folder().write("sent", &sent);
     let url = format!("http://{}/sum.php", served.listens_at());
     for version in ["--http1.1", "--http2-prior-knowledge"] {

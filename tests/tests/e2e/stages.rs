@@ -204,8 +204,8 @@ fn what_process_refuses_is_never_asked_of_other_software() {
     end(server);
 }
 
-/// No stage behind receive judges again: a request that their rules cannot judge is refused, and one that
-/// they have judged goes on.
+/// No stage behind receive judges a request again: receive refuses a request that its rules cannot judge,
+/// and passes on one that they have judged.
 #[test]
 fn what_receive_refuses_is_never_asked_of_other_software() {
     let folder = site();

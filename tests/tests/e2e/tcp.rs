@@ -406,7 +406,7 @@ fn rules_hold_by_name_and_by_address(engine: &str) {
     let (is_passed, _one) = ask("one.example");
     assert!(is_passed, "{engine}");
     assert!(!ask("one.example").0, "{engine}: one at a time");
-    // nothing is said in the words of HTTP, whatever refuses
+    // a raw connection gets no HTTP answer, whichever limit refuses it
     let (_one, _two) = (ask("a.example"), ask("b.example"));
     let mut third = connect(raw);
     let (said, _) = read_to_end(&mut third, PATIENCE);
@@ -488,7 +488,7 @@ fn age_ends_a_connection_whose_client_takes_nothing(engine: &str) {
         let block = [7; 64 * 1024];
         while stream.write_all(&block).is_ok() {}
     });
-    // a client may be slow for an hour
+    // without a minimum rate, only lifetime ends the connection of a slow client
     let lines_of = format!(
         "limits.send_rate = \"0B/s\"\n[[tcp]]\nto = \"{}\"\nlifetime = \"1s\"",
         backend.addr

@@ -98,7 +98,7 @@ fn the_socket_of_a_server_that_was_killed_is_named() {
             "{command:?}: {said}"
         );
     }
-    // the file shows what a server would do
+    // without a server, explain judges by the file
     let explain = ["policy", "explain", "--client", "192.0.2.1", "GET /", "-c"];
     let output = Command::new(binary()).args(explain).arg(server.file()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -222,7 +222,7 @@ fn connections_are_kept_and_sessions_resumed(engine: &str) {
     let resumed = (0..5).filter(|_| get(&server, "/each/a").contains("Resumed")).count();
     // processes do not share them
     assert!(resumed >= 3, "{engine}: {resumed}");
-    // in great pieces, both ways
+    // large bodies, both ways
     let body = counting(BIG);
     let mut client = server.connect();
     let head = format!("POST /app/a HTTP/1.1\r\nHost: a\r\nContent-Length: {BIG}\r\n\r\n");

@@ -121,7 +121,7 @@ fn a_check_says_who_listens_where_the_server_is_to_and_which_names_have_no_addre
     }
 }
 
-/// Addresses may belong to another machine.
+/// `forebay check` only warns of such addresses, because they may belong to another machine.
 #[test]
 fn a_check_says_which_addresses_this_machine_does_not_have() {
     let folder = Folder::new();

@@ -74,7 +74,7 @@ fn the_same_clients_are_let_in_on_each_rung() {
                 let said = server.said();
                 assert!(rung.is_none_or(|rung| said.contains(rung)), "{said}");
                 assert_eq!(said.contains("gate: "), rung.is_some(), "{said}");
-                // silence is not waited for
+                // where no answer is expected, a short wait is enough
                 let patience = if *expected == 0 { Duration::from_millis(300) } else { PATIENCE };
                 let found = answered(&net, ip, *tries, patience);
                 assert_eq!(found, *expected, "{setting}, {ip}: {rules}");
@@ -153,7 +153,7 @@ fn run(
     file: std::path::PathBuf,
 ) -> (bool, String) {
     net.server(move || {
-        // a server that serves in spite of it does not end by itself
+        // a server that starts all the same does not end by itself
         let mut command = Command::new("timeout");
         let output = command
             .args(["60", "setpriv", taken])

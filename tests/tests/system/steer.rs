@@ -209,7 +209,7 @@ fn a_port_that_comes_again_too_soon_waits_in_the_common_queue() {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.write_all(head("gold", "close").as_bytes()).unwrap();
             let mut answer = String::new();
-            // the server closes, and has TIME_WAIT
+            // the server closes first, so that TIME_WAIT is on its side
             stream.read_to_string(&mut answer).unwrap();
             assert!(answer.ends_with("gold"), "{answer}");
         }
@@ -228,7 +228,7 @@ fn the_next_free_thread_takes_the_first_class() {
     }
     for engine in ["pool", "threads"] {
         let net = Net::new();
-        // no connection is cut before all are there
+        // a long timeout: no connection is cut before all are there
         let more = "workers = 1\nlog.access = \"FOLDER/access\"\ntimeouts.head = \"1h\"\n";
         let more = format!("{more}{}", classes(&CLASSES));
         let server = start(&net, &full(engine, &more));
