@@ -22,11 +22,11 @@ pub struct Behaviour {
     pub looks_at: Option<SocketAddr>,
     /// New orders are answered with this problem: status, type, `Retry-After`.
     pub refuses: Option<(u16, &'static str, Option<u64>)>,
-    /// The number of requests that are answered with a nonce that is no longer known.
+    /// The number of further requests that are refused with `badNonce`, whatever their nonce is.
     pub stale_nonces: u32,
-    /// The first account that is opened is not known afterwards.
+    /// Whether the authority forgets the first account after it was opened.
     pub forgets_first: bool,
-    /// Certificates are made, and answers about the state of their orders are held back.
+    /// Whether answers about orders are held back while the certificates are made all the same.
     pub holds_certificates: bool,
     /// The window in which each certificate should be replaced, if the authority gives one (RFC 9773).
     pub window: Option<(&'static str, &'static str)>,

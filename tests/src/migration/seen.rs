@@ -5,7 +5,7 @@ use crate::wire;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-/// The request, and the aspect of its answer.
+/// A request, and the name of one aspect of its answer.
 pub(super) type Aspect = (String, String);
 
 /// The answers of one server.

@@ -200,8 +200,8 @@ fn slow_heads_hold_all_threads_until_their_time_is_over() {
     }
 }
 
-/// Every wait for a client ends by default, a byte now and then does not prolong it, and it is
-/// counted by what was awaited.
+/// Every wait for a client has an end by default, a byte now and then does not prolong it, and a counter
+/// for what was awaited counts its end.
 fn every_wait_for_a_client_has_an_end(engine: &str) {
     const EACH: usize = 40;
     let cases = [

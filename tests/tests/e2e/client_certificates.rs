@@ -234,13 +234,13 @@ fn a_session_opens_no_site_that_asks_for_more() {
             let resumed = Some(HandshakeKind::Resumed);
             assert_eq!(talk(&client, "open.example").0, Some(200), "{engine}");
             assert_eq!(talk(&client, "open.example"), (Some(200), resumed), "{engine}");
-            // the site asks from now on, under the name that the session is of
+            // from now on the site asks for certificates under the name of the session
             let config = fs::read_to_string(edge.served.file()).unwrap();
             let asks = format!(
                 "[site.tls]\nclient = \"required\"\nclient_ca = [{:?}]\n",
                 edge.folder.join("ca.pem")
             );
-            // the first site's
+            // only in the section of the first site
             edge.served.configure_with(&config.replacen("[site.tls]\n", &asks, 1));
             let mut kept = connect(&client, edge.addr, "open.example");
             assert_eq!(status(get(&mut kept, "open.example")), Some(200), "{engine}");

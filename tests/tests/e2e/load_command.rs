@@ -86,7 +86,7 @@ fn groups_come_from_options_and_from_a_file() {
         assert_eq!(code(&output), 0, "{}", text(&output.stderr));
         let offered = format!("\"offered\": {offered}");
         assert!(json.contains("\"name\": \"gold\"") && json.contains(&offered), "{json}");
-        // the loop may have begun too late to ask
+        // on a busy machine, the closed loop may have begun too late to send a request
         if json.contains("\"404\":") {
             break;
         }

@@ -452,7 +452,8 @@ fn a_reload_finds_those_that_wait(engine: &str) {
     reload(&proxied(&gate, "in_flight = 3", CLASSES));
     gate.has(3);
     wait(&served, 1);
-    // and for fewer than there are; another class comes, and the last one waits where it was
+    // then there is room for fewer requests than are in flight, and there is one more class: the last
+    // request keeps its place in the queue
     let more = format!("{CLASSES}[[class]]\nname = \"least\"\npriority = 2\n");
     reload(&proxied(&gate, "in_flight = 2", &more));
     wait(&served, 1);

@@ -167,8 +167,8 @@ fn a_crowd_at_the_start_does_not_end_the_server(engine: &str) {
         assert!(any, "round {round}: {}, {}", summary(&crowd), served.stderr());
         drop(crowd);
         assert!(soon(PATIENCE, || is_served(&served)), "round {round}");
-        // the admin listener needs some too: while those of the crowd that waited in a queue are accepted
-        // and found to have left, it may have none
+        // the admin listener needs descriptors, too, and may find none while the server accepts the queued
+        // connections of the crowd and finds that their clients have left
         let counts = || {
             let accepted = served.metric_if_answered("forebay_connections_accepted_total");
             accepted.is_some_and(|accepted| accepted > 0)

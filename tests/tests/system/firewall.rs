@@ -316,7 +316,7 @@ fn what_rules_drop_is_dropped_as_long_as_they_say_so() {
         assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
         assert!(soon(PATIENCE, || holds("list2_ip", "127.0.8.0/24")));
         assert!(is_served("127.0.7.1", at) && holds("clients4", "127.0.5.1"));
-        // unless no client is ignored any more
+        // a reload that ignores no client any more releases them
         server.configure(&options);
         assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
         assert!(soon(PATIENCE, || !holds("clients4", "127.0.5.1") && is_served("127.0.5.1", at)));

@@ -74,8 +74,8 @@ fn ask(address: SocketAddr, name: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// Turns TIME_WAIT off where ports come again: a SYN that meets it belongs to the stack and not to the
-/// gate.
+/// Turns TIME_WAIT off for tests that use ports again: a SYN that meets it belongs to the stack and not to
+/// the gate.
 fn without_time_wait(net: &Net) {
     net.server(|| fs::write("/proc/sys/net/ipv4/tcp_max_tw_buckets", "0").unwrap());
 }
@@ -182,8 +182,8 @@ fn connections_are_queued_by_the_class_of_their_first_request() {
     }
 }
 
-/// The stack answers the SYN, and the connection comes through the general listener; its request has its
-/// class as usual.
+/// The stack answers a SYN from a port that is still in TIME_WAIT, and the connection comes through the
+/// general listener; its request gets its class as usual.
 #[test]
 fn a_port_that_comes_again_too_soon_waits_in_the_common_queue() {
     if !is_root() {
