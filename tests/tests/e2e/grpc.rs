@@ -1,5 +1,5 @@
-//! gRPC's own client and server, in Go, with the server between them: the cases of its interoperability tests.
-//! See <https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md>.
+//! gRPC's own client and server in Go, with Forebay between them: the cases of its interoperability
+//! tests. See <https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md>.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -14,7 +14,7 @@ on_each_engine!(calls_pass_as_without_it, calls_pass_over_one_connection);
 
 on_isolated!(calls_pass_as_without_it, calls_pass_over_one_connection);
 
-/// All that need no accounts, no compression of messages, and no server but that.
+/// The cases that need no accounts, no compression of messages, and no other server.
 const CASES: [&str; 14] = [
     "empty_unary",
     "large_unary",
@@ -54,7 +54,7 @@ fn calls_pass(engine: &str, test: &str, keys: &str) {
     let Some((client, application)) = client.zip(from_go("grpc-interop-server", test)) else {
         return;
     };
-    // it listens at all addresses
+    // the program listens at all addresses
     let (at, folder) = (free_at_all_addresses(), Folder::new());
     let mut command = Command::new(application);
     let command = command.args(["-port", &at.port().to_string()]).stderr(Stdio::null());
