@@ -1,4 +1,4 @@
-//! Feeds `checks/told.rs` with whatever the fuzzer finds.
+//! Feeds `checks/told.rs` with the fuzzer's inputs.
 #![no_main]
 
 #[path = "../checks/told.rs"]

@@ -1,6 +1,6 @@
-//! An authority that speaks ACME (RFC 8555), as far as a test of renewal, of limits and of crashes needs one:
-//! it looks at no signature, and whether a name is its client's only if it is told where to look. That the
-//! protocol is kept, pebble is asked.
+//! An authority that speaks ACME (RFC 8555), as far as a test of renewal, of limits and of crashes needs
+//! one. It looks at no signature, and checks a name only where a test has set the address to look at.
+//! That the protocol is kept is tested with pebble.
 
 use crate::server::free_addr;
 use crate::tls::Authority;
@@ -15,33 +15,33 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::{fs, io, thread};
 
-/// How it behaves, which a test may change at any time.
+/// The behaviour of the authority, which a test may change at any time.
 #[derive(Debug, Default)]
 pub struct Behaviour {
-    /// Where a request for `/.well-known/acme-challenge/` is sent to; nowhere if there is none.
+    /// The address to which requests for `/.well-known/acme-challenge/` go; without one none are sent.
     pub looks_at: Option<SocketAddr>,
     /// New orders are answered with this problem: status, type, `Retry-After`.
     pub refuses: Option<(u16, &'static str, Option<u64>)>,
-    /// So many requests are answered with a nonce that is no longer known.
+    /// The number of further requests that are refused with `badNonce`, whatever their nonce is.
     pub stale_nonces: u32,
-    /// The first account that is opened is not known afterwards.
+    /// Whether the authority forgets the first account after it was opened.
     pub forgets_first: bool,
-    /// Certificates are made, and nothing is said of it.
+    /// Whether answers about orders are held back while the certificates are made all the same.
     pub holds_certificates: bool,
-    /// The window in which each certificate is to be replaced, if it says any (RFC 9773).
+    /// The window in which each certificate should be replaced, if the authority gives one (RFC 9773).
     pub window: Option<(&'static str, &'static str)>,
 }
 
-/// What it has seen.
+/// The requests that the authority has seen.
 #[derive(Clone, Debug, Default)]
 pub struct AuthorityRecord {
-    /// Accounts that were opened.
+    /// The number of accounts that were opened.
     pub accounts: usize,
     /// The bodies of new orders that were taken.
     pub orders: Vec<Value>,
-    /// New orders that were refused.
+    /// The number of new orders that were refused.
     pub refused: usize,
-    /// Certificates that were fetched.
+    /// The number of certificates that were fetched.
     pub fetched: usize,
 }
 
@@ -62,17 +62,17 @@ struct Order {
     pem: Option<String>,
 }
 
-/// It runs until the process ends.
+/// A running authority. Its server runs until the process ends.
 #[derive(Debug)]
 pub struct Acme {
     addr: SocketAddr,
-    /// Who has signed the certificate of its own server, and signs the others.
+    /// The key pair that has signed the certificate of the authority's own server, and signs the others.
     pub authority: Arc<Authority>,
     state: Arc<(Mutex<State>, Condvar)>,
 }
 
 impl Acme {
-    /// Starts it; its server's certificate lies in `folder`.
+    /// Starts the authority; its server's certificate lies in `folder`.
     ///
     /// # Panics
     /// If it cannot listen.
@@ -95,14 +95,14 @@ impl Acme {
                     state: Arc::clone(&state),
                 };
                 let config = Arc::clone(&config);
-                // who leaves early has its reasons
+                // a client that leaves early has its reasons
                 thread::spawn(move || drop(talk.run(client, config)));
             }
         });
         acme
     }
 
-    /// Lines of a configuration: it makes the certificates, and `storage` is where they are kept.
+    /// Lines of a configuration in which this authority makes the certificates, and `storage` keeps them.
     pub fn lines(&self, folder: &Path, storage: &Path) -> String {
         let ca: PathBuf = folder.join("acme-ca.pem");
         format!(
@@ -112,13 +112,13 @@ impl Acme {
         )
     }
 
-    /// Changes how it behaves.
+    /// Changes the authority's behaviour.
     pub fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
         change(&mut self.state.0.lock().unwrap().behaviour);
         self.state.1.notify_all();
     }
 
-    /// What it has seen.
+    /// The requests so far.
     pub fn seen(&self) -> AuthorityRecord {
         self.state.0.lock().unwrap().seen.clone()
     }
@@ -130,7 +130,7 @@ struct Talk {
     state: Arc<(Mutex<State>, Condvar)>,
 }
 
-/// Status, more fields, body.
+/// The status, more fields, and the body of an answer.
 type AcmeReply = (u16, String, String);
 
 impl Talk {
@@ -236,6 +236,7 @@ impl Talk {
                     let Some(order) = state.orders.get(&number) else { return unknown() };
                     (order.hosts[0].clone(), state.behaviour.looks_at)
                 };
+                // without the lock: the server that is asked may send requests here meanwhile
                 let found = place.is_none_or(|place| is_proven(place, &host, number));
                 let mut state = self.lock();
                 let Some(order) = state.orders.get_mut(&number) else { return unknown() };
@@ -281,7 +282,7 @@ impl Talk {
         }
     }
 
-    /// A new order.
+    /// Answers a new order.
     fn order(&self, payload: &Value) -> AcmeReply {
         let mut state = self.lock();
         if let Some((status, kind, after)) = state.behaviour.refuses {
@@ -306,7 +307,7 @@ impl Talk {
         (status, format!("Location: {}/order/{number}\r\n", self.base), said)
     }
 
-    /// What an order has become.
+    /// Answers with the state of an order.
     fn told(&self, number: usize, status: u16) -> AcmeReply {
         let (state, base) = (self.lock(), &self.base);
         let Some(order) = state.orders.get(&number) else { return unknown() };
@@ -335,7 +336,7 @@ fn unknown() -> AcmeReply {
     (404, String::new(), problem("malformed", "there is nothing").to_string())
 }
 
-/// What a signed request says.
+/// The payload of a signed request.
 fn payload(body: &[u8]) -> Value {
     let signed: Value = serde_json::from_slice(body).unwrap_or_default();
     let text = signed["payload"].as_str().unwrap_or("");
@@ -343,7 +344,7 @@ fn payload(body: &[u8]) -> Value {
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-/// The first line of a request, and its body.
+/// Reads the first line of a request, and its body.
 fn request(stream: &mut impl Read) -> io::Result<(String, Vec<u8>)> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

@@ -1,4 +1,4 @@
-//! Answers read strictly: what no answer of any server may get wrong, whatever the case is about.
+//! Answers read strictly, with the rules that hold for every answer of every server.
 
 use crate::wire::PATIENCE;
 use httpdate::parse_http_date;
@@ -6,14 +6,14 @@ use regex_lite::Regex;
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
-/// An answer as it came.
+/// An answer as it was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The first line, without CR LF.
     pub status_line: String,
-    /// Its three digits.
+    /// The three digits of the status.
     pub status: u16,
-    /// Name as sent, value without surrounding blanks.
+    /// The fields, each with its name as sent and its value without surrounding blanks.
     pub fields: Vec<(String, String)>,
     /// The body's bytes.
     pub body: Vec<u8>,
@@ -35,7 +35,7 @@ impl Answer {
     /// is the head's length. The body is empty.
     ///
     /// # Errors
-    /// What is malformed in it.
+    /// The part of the head that is malformed.
     pub fn parse_head(bytes: &[u8]) -> Result<Option<(Answer, usize)>, String> {
         let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
             return if bytes.len() > 64 * 1024 {
@@ -78,7 +78,7 @@ impl Answer {
         matches!(self.status, 100..=199 | 204 | 304)
     }
 
-    /// How many bytes of body follow the head, unless the answer is to HEAD.
+    /// The number of bytes of body behind the head, unless the answer is to HEAD.
     ///
     /// # Errors
     /// If Content-Length is missing, repeated or not a number.
@@ -93,8 +93,8 @@ impl Answer {
         length.parse().map_err(|_| format!("Content-Length {length:?} is not a number"))
     }
 
-    /// What is wrong with this answer regardless of the request: the rules of RFC 9110 and 9112
-    /// that hold for every answer of an origin server with a clock.
+    /// The faults of this answer regardless of the request: the rules of RFC 9110 and 9112 that hold for
+    /// every answer of an origin server with a clock.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let mut wrong = |is_wrong: bool, what: &str| {
@@ -163,7 +163,7 @@ fn is_imf_fixdate(date: &str) -> bool {
     IMF_FIXDATE.is_match(date) && parse_http_date(date).is_ok()
 }
 
-/// Whether the clock that wrote a date, which is ours, has gone on long since: a date that was kept.
+/// Whether a date is too far from now: the clock that wrote it is ours, so an old date was kept.
 fn is_off(date: &str) -> bool {
     let off = parse_http_date(date).map(|then| SystemTime::now().duration_since(then));
     // a date in the future is off too

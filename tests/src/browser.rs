@@ -1,4 +1,4 @@
-//! A Chromium that a test looks into and clicks in, by the DevTools protocol over two named pipes.
+//! A Chromium that a test reads and clicks in, by the DevTools protocol over two named pipes.
 
 use crate::faults::site::Folder;
 use base64ct::{Base64, Encoding};
@@ -11,14 +11,15 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Longer than a page takes on a machine that is busy with other tests.
+/// A time that is longer than a page takes on a machine that is busy with other tests.
 const LONG: Duration = Duration::from_secs(60);
-/// How long the browser may take to close by itself.
+/// The time that the browser has to close by itself.
 const CLOSED_WITHIN: Duration = Duration::from_secs(10);
-/// The browser is ended after this long, whatever becomes of the test: it would wait for an answer for ever.
+/// The time after which the browser is killed, whatever happens to the test: it would wait for an answer
+/// for ever.
 const MOST_S: &str = "240";
 
-/// A browser with one page. Ended when dropped.
+/// A browser with one page. It ends when this is dropped.
 pub struct Browser {
     process: Child,
     commands: File,
@@ -30,7 +31,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts it.
+    /// Starts the browser.
     ///
     /// # Errors
     /// There is no Chromium.
@@ -91,7 +92,7 @@ impl Browser {
         assert!(went.get("errorText").is_none(), "{url}: {went}");
     }
 
-    /// What an expression of JavaScript comes to in the page, promises waited for.
+    /// Evaluates an expression of JavaScript in the page, and waits for promises.
     ///
     /// # Panics
     /// If it throws.
@@ -117,7 +118,7 @@ impl Browser {
         }
     }
 
-    /// Clicks in the middle of the element that a selector finds, as a person's mouse does.
+    /// Clicks in the middle of the element that a selector finds, like a mouse.
     ///
     /// # Panics
     /// If there is none.
@@ -145,12 +146,12 @@ impl Browser {
         Base64::decode_vec(shot["data"].as_str().unwrap()).unwrap()
     }
 
-    /// What the page has complained of: exceptions, and errors on its console.
+    /// Exceptions of the page, and errors on its console.
     pub fn complaints(&self) -> &[String] {
         &self.complaints
     }
 
-    /// Sends a command; its answer.
+    /// Sends a command; returns its answer.
     fn ask(&mut self, method: &str, parameters: Value) -> Value {
         self.sent += 1;
         let mut command = json!({ "id": self.sent, "method": method, "params": parameters });
@@ -187,7 +188,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // asked first: it ends its own processes then, and leaves none to whoever takes orphans in
+        // asked first: the browser then ends its own processes, and leaves no orphan to be adopted
         let _ = self.commands.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
         let until = Instant::now() + CLOSED_WITHIN;
         while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {

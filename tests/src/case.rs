@@ -1,5 +1,5 @@
-//! A conformance case: bytes in, a line `---`, what must come back. `conformance/README.md`
-//! describes the notation for people who write cases; this module reads it.
+//! A conformance case: bytes in, a line `---`, what must come back. `conformance/README.md` describes the
+//! notation for authors of cases; this module reads it.
 
 mod expect;
 mod send;
@@ -14,35 +14,35 @@ use std::fmt;
 /// One case file.
 #[derive(Debug)]
 pub struct Case {
-    /// What it checks, by section: `RFC 9110 §13.1.2`.
+    /// The section that the case checks: `RFC 9110 §13.1.2`.
     pub section: String,
-    /// What it checks, in words.
+    /// The subject of the case, in words.
     pub title: String,
     /// TOML lines the server is configured with; empty for most cases.
     pub config: String,
-    /// Whether what is sent may be cut anywhere without changing what comes back.
+    /// Whether the sent bytes may be cut anywhere without a change in the answers.
     pub may_be_cut: bool,
-    /// Whether it is about what only HTTP/1 has: its text, or connections of one request at a time.
+    /// Whether the case is about HTTP/1 alone: its text, or connections with one request at a time.
     pub is_of_http1: bool,
-    /// Bytes out and what comes back, in turn.
+    /// The sent bytes and the expected answers, in turn.
     pub turns: Vec<CaseTurn>,
 }
 
 /// One exchange of a case.
 #[derive(Debug)]
 pub struct CaseTurn {
-    /// What is sent.
+    /// The steps that are sent.
     pub send: Vec<SendStep>,
-    /// What must come back.
+    /// The answers that must come.
     pub expect: ExpectedTurn,
 }
 
-/// What is wrong with a case file, and where.
+/// A mistake in a case file, and its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The mistake.
     pub what: String,
 }
 
@@ -113,7 +113,7 @@ impl Case {
         Ok(case)
     }
 
-    /// The state of the connection is said once, at the end.
+    /// Checks that the state of the connection is stated once, at the end.
     fn check_states(&self, last_line: usize) -> Result<(), Mistake> {
         let Some((last, others)) = self.turns.split_last() else {
             return Err(Mistake::new(last_line, "the case sends nothing"));

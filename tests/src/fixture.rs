@@ -1,5 +1,5 @@
-//! The directory the conformance cases are played against: one file of every kind that has ever
-//! made a server wrong, the same bytes and times in every run.
+//! The directory for the conformance cases: one file of every kind that has ever made a server wrong,
+//! with the same bytes and times in every run.
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::umask;
@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// The time all files were modified: Thu, 29 Feb 2024 12:00:00 GMT.
+/// The modification time of all files: Thu, 29 Feb 2024 12:00:00 GMT.
 const MODIFIED: Duration = Duration::from_secs(1_709_208_000);
 
 /// Text files, small enough to be sent from memory: path and content.
@@ -25,14 +25,14 @@ const TEXTS: &[(&str, &str)] = &[
     ("style.css.br", "style.css in br"),
     ("style.css.zst", "style.css in zstd"),
     ("style.css.gz", "style.css in gzip"),
-    // one coding only
+    // a file with one coding only
     ("script.js", "console.log('a script with one coded sibling');\n"),
     ("script.js.gz", "script.js in gzip"),
     // a coded sibling whose original is gone
     ("orphan.txt.gz", "orphan in gzip"),
     ("coded/index.html", "<!doctype html>\n<title>An index with a coded sibling</title>\n"),
     ("coded/index.html.br", "index.html in br"),
-    // its siblings are no files
+    // a file whose siblings are no files
     ("odd.txt", "a file whose siblings are a directory, a pipe and a link out of the root"),
     ("odd.txt.gz/index.html", "not a sibling"),
     // names of directories
@@ -97,13 +97,13 @@ const TEXTS: &[(&str, &str)] = &[
     ("closed/index.html", "nobody may enter here"),
 ];
 
-/// Builds the fixture below `folder`: the root is `folder/root`, and beside it lies what must
-/// never be served.
+/// Builds the fixture below `folder`: the root is `folder/root`, and the files beside it must never be
+/// served.
 ///
 /// # Panics
 /// If the file system refuses.
 pub fn build(folder: &Path) {
-    // whatever the person who runs the tests has set, the server's user must get in
+    // whatever umask the tests are started with, the server's user must get in
     umask(Mode::from_raw_mode(0o022));
     let root = folder.join("root");
     fs::create_dir_all(root.join("empty")).unwrap();
@@ -132,7 +132,7 @@ pub fn open_up(folder: &Path) {
     let _ = fs::set_permissions(folder.join("root/closed"), Permissions::from_mode(0o700));
 }
 
-/// Bytes of which every position below 16 MiB tells where it is.
+/// Bytes by which every position below 16 MiB can be recognised.
 fn pattern(len: usize) -> Vec<u8> {
     let word = |n: usize| [(n >> 14) as u8, (n >> 7 & 0x7f) as u8, (n & 0x7f) as u8, b'\n'];
     (0..len.div_ceil(4)).flat_map(word).take(len).collect()

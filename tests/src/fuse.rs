@@ -1,8 +1,8 @@
 //! A file system (FUSE) in which names are always found, but opening or reading some files hangs
 //! until released.
 //!
-//! It stands for the failing disk or the lost network mount: a thread that reads such a file waits
-//! in the kernel, for as long as it pleases the file. Needs `/dev/fuse` and the right to mount.
+//! The file system stands for a failing disk or a lost network mount: a thread that reads such a file
+//! waits in the kernel until the test releases it. Needs `/dev/fuse` and the right to mount.
 
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
@@ -15,57 +15,57 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long the kernel may remember names and sizes. They never change here.
+/// The time for which the kernel may cache names and sizes. They never change here.
 const TTL: Duration = Duration::from_secs(3600);
 
 /// One file of a [`HangingFiles`].
 #[derive(Clone, Debug)]
 pub struct HangingFile {
-    /// Its name, in the only directory there is.
+    /// The file's name, in the only directory there is.
     pub name: String,
-    /// Its length in bytes.
+    /// The file's length in bytes.
     pub len: u64,
-    /// What hangs.
+    /// The calls that hang.
     pub hangs: Hangs,
 }
 
-/// What of a file hangs.
+/// The calls on a file that hang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hangs {
-    /// Nothing.
+    /// No call.
     Never,
-    /// Opening it.
+    /// Each open.
     Open,
-    /// Reads that reach this offset or beyond.
+    /// Each read that reaches this offset or beyond.
     ReadFrom(u64),
 }
 
 impl HangingFile {
-    /// A file of `len` bytes of which `hangs` hangs.
+    /// A file of `len` bytes whose calls hang as `hangs` says.
     pub fn new(name: impl Into<String>, len: u64, hangs: Hangs) -> HangingFile {
         HangingFile { name: name.into(), len, hangs }
     }
 
-    /// All its bytes.
+    /// All bytes of the file.
     pub fn content(&self) -> Vec<u8> {
         (0..self.len).map(byte_at).collect()
     }
 }
 
-/// The byte every file here has at `offset`. Its period is prime, so a piece sent from the
-/// wrong place shows.
+/// The byte of every file at `offset`. Its period is prime, so that a piece from the wrong place is
+/// noticed.
 fn byte_at(offset: u64) -> u8 {
     b'a' + (offset % 251 % 26) as u8
 }
 
-/// The mounted file system. Unmounted when dropped, which fails whatever still hangs.
+/// The mounted file system. It is unmounted when this is dropped; calls that still hang fail.
 #[derive(Debug)]
 pub struct HangingFiles {
     session: Option<BackgroundSession>,
     waiting: Arc<Mutex<HangingCalls>>,
 }
 
-/// What hangs, or the word that nothing does any more.
+/// The calls that hang, and whether all were released.
 #[derive(Debug, Default)]
 struct HangingCalls {
     released: bool,
@@ -77,7 +77,7 @@ impl HangingFiles {
     /// Mounts `files` on the existing directory `at`.
     ///
     /// # Errors
-    /// Whatever the kernel says: no `/dev/fuse`, no right to mount.
+    /// The error of the kernel: no `/dev/fuse`, no right to mount.
     pub fn mount(at: &Path, files: Vec<HangingFile>) -> io::Result<HangingFiles> {
         let waiting = Arc::new(Mutex::new(HangingCalls::default()));
         let tree = Tree { files, waiting: Arc::clone(&waiting), born: SystemTime::now() - TTL };
@@ -88,13 +88,13 @@ impl HangingFiles {
         Ok(HangingFiles { session: Some(session), waiting })
     }
 
-    /// How many calls hang now.
+    /// The number of calls that hang now.
     pub fn hanging(&self) -> usize {
         let waiting = lock(&self.waiting);
         waiting.opens.len() + waiting.reads.len()
     }
 
-    /// Answers whatever hangs, and from now on every call at once.
+    /// Answers all calls that hang, and from now on every call at once.
     pub fn release(&self) {
         let mut waiting = lock(&self.waiting);
         waiting.released = true;
@@ -106,8 +106,8 @@ impl HangingFiles {
         }
     }
 
-    /// Releases everything when dropped, on failure too. Made after the server was started, so that
-    /// it goes first: a process in such a read cannot even be killed.
+    /// Releases all calls when dropped, on failure too. This is made after the server was started, so
+    /// that it is dropped first: a process in such a read cannot even be killed.
     pub fn release_at_end(&self) -> Releasing<'_> {
         Releasing(self)
     }
@@ -136,7 +136,7 @@ fn lock(waiting: &Mutex<HangingCalls>) -> std::sync::MutexGuard<'_, HangingCalls
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the kernel asks about. Inode 1 is the directory, inode `i + 2` is file `i`.
+/// The tree that answers the kernel. Inode 1 is the directory, inode `i + 2` is file `i`.
 struct Tree {
     files: Vec<HangingFile>,
     waiting: Arc<Mutex<HangingCalls>>,

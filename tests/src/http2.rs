@@ -17,45 +17,45 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// One connection.
+/// A connection of a client.
 pub struct Client {
     stream: Box<dyn ByteStream>,
-    /// The host that is asked for.
+    /// The host of the requests.
     host: String,
     machine: Connection,
     fields: DecodedFields,
     out: Vec<u8>,
     received: Vec<u8>,
     answers: BTreeMap<u32, Answer>,
-    /// What the server said when it said goodbye.
+    /// The error codes of GOAWAY frames from the server.
     pub goodbyes: Vec<ErrorCode>,
-    /// Whether the bytes of bodies are given back to its windows as they come.
+    /// Whether the windows are opened again as the bytes of bodies come.
     pub takes: bool,
-    /// What is to be sent is kept.
+    /// Whether frames are kept back for now.
     is_holding: bool,
     has_ended: bool,
 }
 
-/// What carries the bytes.
+/// A connection for the bytes.
 trait ByteStream: Read + Write + Send {}
 impl<T: Read + Write + Send> ByteStream for T {}
 
-/// What has come on a stream.
+/// The part of an answer that has come on a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// 0 before the head has come.
+    /// The status; 0 before the head has come.
     pub status: u16,
     /// All fields in their order.
     pub fields: Vec<(String, String)>,
-    /// As much of the body as has come.
+    /// The body so far.
     pub body: Vec<u8>,
-    /// What followed the body.
+    /// The trailers behind the body.
     pub trailers: Vec<(String, String)>,
-    /// Statuses of the responses before the last one.
+    /// The statuses of interim responses.
     pub informational: Vec<u16>,
-    /// All has come.
+    /// Whether the answer is complete.
     pub is_whole: bool,
-    /// The stream was reset.
+    /// The error code, if the stream was reset.
     pub reset: Option<u32>,
 }
 
@@ -72,7 +72,7 @@ impl Answer {
 }
 
 impl Client {
-    /// Speaks over a connection that is there.
+    /// A client over a connection that is there.
     fn over(stream: impl Read + Write + Send + 'static, limits: Http2Limits) -> Client {
         Client {
             stream: Box::new(stream),
@@ -89,46 +89,46 @@ impl Client {
         }
     }
 
-    /// Connects, and says nothing before it asks.
+    /// Connects, and sends nothing before the first request.
     ///
     /// # Panics
-    /// If nobody accepts.
+    /// If no server accepts.
     pub fn connect(addr: SocketAddr) -> Client {
         Client::with(addr, Http2Limits::default())
     }
 
-    /// The same with windows and other limits of its own.
+    /// Connects with windows and other limits of its own.
     ///
     /// # Panics
-    /// If nobody accepts.
+    /// If no server accepts.
     pub fn with(addr: SocketAddr, limits: Http2Limits) -> Client {
         let stream = wire::connect(addr);
         stream.set_read_timeout(Some(wire::PATIENCE)).unwrap();
         Client::over(stream, limits)
     }
 
-    /// The same over a connection that is there, of which the test keeps a handle.
+    /// A client over a connection that is there, of which the test keeps a handle.
     pub fn on(stream: TcpStream) -> Client {
         Client::over(stream, Http2Limits::default())
     }
 
-    /// The same to the site of a server.
+    /// Connects to the site of a server.
     pub fn of(served: &WatchedServer) -> Client {
         Client::connect(served.addr())
     }
 
-    /// The same through TLS, in whose handshake HTTP/2 is agreed on.
+    /// Connects through TLS, in whose handshake HTTP/2 is agreed on.
     ///
     /// # Panics
-    /// If nobody accepts.
+    /// If no server accepts.
     pub fn sealed(authority: &Authority, addr: SocketAddr, host: &str) -> Client {
         Client::sealed_by(authority.client(), addr, host)
     }
 
-    /// The same with a client of its own kind.
+    /// Connects through TLS with the configuration of the test.
     ///
     /// # Panics
-    /// If nobody accepts.
+    /// If no server accepts.
     pub fn sealed_by(mut config: ClientConfig, addr: SocketAddr, host: &str) -> Client {
         config.alpn_protocols = vec![b"h2".to_vec()];
         let stream = crate::tls::connect(&Arc::new(config), addr, host);
@@ -136,7 +136,7 @@ impl Client {
         Client { host: host.to_owned(), ..Client::over(stream, Http2Limits::default()) }
     }
 
-    /// Sends the head of a request; returns its stream. `ends` if it has no body.
+    /// Sends the head of a request; returns its stream. `ends` means that it has no body.
     ///
     /// # Panics
     /// If the server takes no more streams.
@@ -163,12 +163,12 @@ impl Client {
         stream
     }
 
-    /// Asks for a path.
+    /// Sends a GET for a path; returns its stream.
     pub fn ask(&mut self, path: &str) -> u32 {
         self.begin("GET", path, &[], true)
     }
 
-    /// Asks for these with one piece of bytes, each with fields of its own.
+    /// Sends these requests in one piece of bytes, each with fields of its own.
     pub fn ask_at_once(&mut self, requests: &[(&str, &[(&str, &str)])]) -> Vec<u32> {
         self.is_holding = true;
         let ask = |(path, more): &(&str, &[(&str, &str)])| self.begin("GET", path, more, true);
@@ -178,13 +178,13 @@ impl Client {
         streams
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a GET, and waits for the answer.
     pub fn get(&mut self, path: &str) -> Answer {
         let stream = self.ask(path);
         self.answer(stream)
     }
 
-    /// Sends some of a body, as far as the windows are open; returns how much.
+    /// Sends a part of a body, as far as the windows are open; returns its length.
     ///
     /// # Panics
     /// If the stream is over.
@@ -210,7 +210,7 @@ impl Client {
         at
     }
 
-    /// Sends all of a body, and waits for windows where they are closed.
+    /// Sends a whole body, and waits for windows that are closed.
     ///
     /// # Panics
     /// If the stream is over, or nothing is taken for longer than [`wire::PATIENCE`].
@@ -238,13 +238,13 @@ impl Client {
         self.flush();
     }
 
-    /// Gives a request up.
+    /// Resets the stream of a request.
     pub fn reset(&mut self, stream: u32) {
         self.machine.reset(stream, ErrorCode::CANCEL);
         self.flush();
     }
 
-    /// Gives the bytes of a body back, where that is not done as they come.
+    /// Opens the windows for bytes of a body, where that does not happen as they come.
     pub fn consume(&mut self, stream: u32, bytes: usize) {
         self.machine.consumed(stream, bytes);
         self.flush();
@@ -256,7 +256,7 @@ impl Client {
         self.flush();
     }
 
-    /// What has come on a stream.
+    /// The part of an answer that has come on a stream so far.
     pub fn so_far(&self, stream: u32) -> &Answer {
         &self.answers[&stream]
     }
@@ -270,7 +270,7 @@ impl Client {
         self.answers[&stream].clone()
     }
 
-    /// Waits until this is so.
+    /// Waits until `is_so` holds.
     ///
     /// # Panics
     /// If that takes longer than [`wire::PATIENCE`], or the connection ends before.
@@ -324,7 +324,7 @@ impl Client {
         self.machine.peer().extended_connect
     }
 
-    /// Takes what comes next, for which it waits.
+    /// Reads what comes next, and waits for it.
     pub fn receive(&mut self) {
         let mut buffer = [0; 32 * 1024];
         match self.stream.read(&mut buffer) {

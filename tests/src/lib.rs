@@ -1,12 +1,12 @@
 //! End-to-end tests start the real `forebay` binary and speak real bytes over real sockets.
 //!
-//! This library is what the programs under `tests/tests/` share: [`Server`] starts the binary on an
-//! address of its own, waits until it answers, and ends it by its process id.
+//! This library is the code that the programs under `tests/tests/` share: [`Server`] starts the binary on
+//! an address of its own, waits until it answers, and ends it by its process id.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`acme`] | an authority that makes certificates, as far as tests need one |
-//! | [`browser`] | a Chromium that a test looks into and clicks in |
+//! | [`browser`] | a Chromium that a test reads and clicks in |
 //! | [`faults`] | what the fault tests share: clients, crowds, processes, file systems |
 //! | [`http2`] | a client that speaks HTTP/2 |
 //! | [`fuse`] | a file system in which reads hang until released |
@@ -15,7 +15,7 @@
 //! | [`nginx`] | a real nginx |
 //! | [`node`] | an application in Node |
 //! | [`oidc`] | a provider of identities, as far as tests need one |
-//! | [`programs`] | where programs are that are built from Go modules |
+//! | [`programs`] | the places of programs that are built from Go modules |
 //! | [`php`] | a php-fpm, which runs the scripts of a folder |
 //! | [`receiver`] | a program that requests are handed over to with their sockets |
 //! | [`screen`] | a screen of X11 for programs with windows |
@@ -26,10 +26,10 @@
 //! | [`wordpress`] | a real WordPress, with its database |
 //! | [`case`] | a conformance case, read from its file |
 //! | [`play`] | a case played against a server |
-//! | [`answer`] | an answer read strictly, and what no answer may get wrong |
-//! | [`fixture`] | the directory the cases are played against |
+//! | [`answer`] | an answer read strictly, by the rules that hold for every answer |
+//! | [`fixture`] | the directory for the cases |
 //!
-//! It deliberately has no client for HTTP/1: a test says which bytes it sends.
+//! This crate deliberately has no client for HTTP/1: a test says which bytes it sends.
 //!
 //! ```no_run
 //! use forebay_tests::{Options, Server};
@@ -80,8 +80,8 @@ macro_rules! engines {
         /// that never fuses.
         pub const ENGINES: [&str; $count] = [$($name),+];
 
-        /// Makes of each function that is named, and takes an engine, a test for each engine:
-        /// `fibers::name`, `pipeline_never::name`, …
+        /// Makes a test for each engine from each named function, which takes an engine: `fibers::name`,
+        /// `pipeline_never::name`, …
         #[macro_export]
         macro_rules! on_each_engine {
             ($d($d name:ident),+ $d(,)?) => {
@@ -101,7 +101,8 @@ engines! { $ 6:
     pipeline_never "pipeline:never"
 }
 
-/// The engine whose stages are processes. It is no row of [`ENGINES`]: not all of their suites hold for it.
+/// The engine whose stages are processes. It is no row of [`ENGINES`], because not all suites of those
+/// hold for it.
 ///
 /// | suite | on `isolated` |
 /// |---|---|
@@ -115,10 +116,10 @@ engines! { $ 6:
 /// | `e2e/repeats.rs` | what may run twice, and a process that ends while it does: its own |
 /// | `alone/faults_truth.rs`, `alone/faults_slow.rs` | those that [`on_isolated`] names. Not the one that counts time-outs of bodies: another stage waits for them, and receive counts only its own |
 /// | `e2e/reload.rs` | no: a reload starts other processes; other listeners need a restart. `e2e/isolated.rs` reloads under load, `e2e/stages.rs` by the control socket |
-/// | `e2e/faults_*.rs`, `alone/faults_memory.rs`, `system/faults_*.rs` | no: they limit or look into one process (its descriptors, memory, threads, log), and the one that is started here serves nobody |
+/// | `e2e/faults_*.rs`, `alone/faults_memory.rs`, `system/faults_*.rs` | no: they limit or look into one process (its descriptors, memory, threads, log), and the one that is started here has no clients |
 pub const ISOLATED: &str = "isolated";
 
-/// Makes of each function that is named, and takes an engine, a test on [`ISOLATED`]: `isolated::name`.
+/// Makes a test on [`ISOLATED`] from each named function, which takes an engine: `isolated::name`.
 #[macro_export]
 macro_rules! on_isolated {
     ($($name:ident),+ $(,)?) => {
@@ -131,11 +132,11 @@ macro_rules! on_isolated {
     };
 }
 
-/// Whether everything is played in every way and storms are long: `FOREBAY_MATRIX=full`, as
-/// `make test-all` has it. Without it there is what `make test` has minutes for.
+/// Whether every case is played in every way, and storms are long: `FOREBAY_MATRIX=full`, as `make
+/// test-all` sets it. Otherwise tests do what `make test` has minutes for.
 ///
 /// # Panics
-/// If the variable says anything else.
+/// If the variable has another value.
 pub fn is_full_matrix() -> bool {
     match std::env::var("FOREBAY_MATRIX").as_deref() {
         Ok("full") => true,
@@ -144,8 +145,9 @@ pub fn is_full_matrix() -> bool {
     }
 }
 
-/// Whether a connection keeps a thread of this engine from begin to end, be it idle, slow or in a
-/// job. What such an engine does when its threads are gone is documented, and tested for itself.
+/// Whether a connection keeps a thread of this engine from beginning to end, even while it is idle, slow
+/// or in a job. What such an engine does when it has no threads left is documented, and tested
+/// separately.
 pub fn has_thread_each(engine: &str) -> bool {
     matches!(engine, "threads" | "pool")
 }

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-/// A page.
+/// A page of the manual.
 #[derive(Clone, Debug)]
 pub struct ManualPage(String);
 
 impl ManualPage {
-    /// The page of this name below `docs/manual`.
+    /// Reads the page of this name below `docs/manual`.
     ///
     /// # Panics
     /// If it is not there.
@@ -18,7 +18,7 @@ impl ManualPage {
         )
     }
 
-    /// What stands below this headline, up to the next one that is as high or higher.
+    /// The text below this headline, up to the next one of the same or a higher level.
     ///
     /// # Panics
     /// If there is no such headline.
@@ -40,14 +40,14 @@ impl ManualPage {
     }
 }
 
-/// The blocks of this language, in order.
+/// The code blocks of this language, in order.
 pub fn blocks<'a>(chapter: &'a str, language: &str) -> Vec<&'a str> {
     let begin = format!("```{language}\n");
     let pieces = chapter.split(&*begin).skip(1);
     pieces.map(|piece| piece.split("```").next().unwrap_or_default()).collect()
 }
 
-/// The rows of the tables whose first column is called so: their cells without backticks.
+/// The rows of the tables whose first column has this head: their cells without backticks.
 pub fn rows(chapter: &str, first_column: &str) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut is_meant = false;

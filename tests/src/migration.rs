@@ -1,9 +1,9 @@
-//! A configuration of nginx and the one of Forebay beside it, as a page of the manual prints them, compared by what a
-//! client sees.
+//! Compares a configuration of nginx and the one of Forebay beside it, as a page of the manual prints
+//! them, by the answers that a client gets.
 //!
-//! Both are started as printed, but for addresses and folders. What is different on purpose stands in tables of the
-//! page, whose first column is `asked`; a star stands for anything. A difference that is in no table fails, and so
-//! does a row beneath the headline of a case that is not seen.
+//! Both are started as printed, except for addresses and folders. Intended differences stand in tables of
+//! the page, whose first column is `asked`; a star stands for anything. A difference that is in no table
+//! fails the test, and so does a row beneath the headline of a case that does not occur.
 
 pub use seen::{Seen, request, whole};
 
@@ -20,7 +20,7 @@ mod seen;
 
 use seen::Aspect;
 
-/// One case: two configurations, and where they differ.
+/// A case: two configurations, and their differences.
 #[derive(Debug)]
 pub struct Migration {
     headline: String,
@@ -31,7 +31,7 @@ pub struct Migration {
     general: Vec<Difference>,
 }
 
-/// A row of a table: `asked`, `seen`, `nginx`, `Forebay`, and why.
+/// A row of a table: `asked`, `seen`, `nginx`, `Forebay`, and the reason.
 #[derive(Clone, Debug)]
 struct Difference {
     asked: String,
@@ -66,28 +66,28 @@ fn fits(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// A server of the two, as a client finds it.
+/// One of the two servers, as a client reaches it.
 #[derive(Clone, Copy, Debug)]
 pub struct Reached<'a> {
-    /// Where it listens in clear.
+    /// The address without TLS.
     pub addr: SocketAddr,
-    /// Where it listens with TLS, if it does.
+    /// The address with TLS, if there is one.
     pub sealed: SocketAddr,
-    /// The one or the other.
+    /// The server.
     pub server: &'a Either,
 }
 
-/// The server that is looked at.
+/// A server that is asked.
 #[derive(Debug)]
 pub enum Either {
-    /// What there was before.
+    /// The old server.
     Nginx(Nginx),
-    /// What there is now.
+    /// The new server.
     Forebay(Server),
 }
 
 impl Migration {
-    /// The case below this headline.
+    /// Reads the case below this headline.
     ///
     /// # Panics
     /// If it is not there, or has not both configurations.
@@ -95,10 +95,10 @@ impl Migration {
         Migration::read_pair(page, headline, 0)
     }
 
-    /// The same for the pair of this number, from 0, where there are several below a headline.
+    /// Reads the pair of this number, from 0, where there are several below a headline.
     ///
     /// # Panics
-    /// As [`Migration::read`].
+    /// The same as of [`Migration::read`].
     pub fn read_pair(page: &str, headline: &str, number: usize) -> Migration {
         let page = ManualPage::read(page);
         let chapter = page.chapter(headline);
@@ -119,10 +119,10 @@ impl Migration {
         }
     }
 
-    /// The same with another text in the place of one, in both. Addresses of listeners need not be said.
+    /// Replaces a text by another one in both configurations. Addresses of listeners need not be given.
     ///
     /// # Panics
-    /// If it stands in neither.
+    /// If the text stands in neither.
     #[must_use]
     pub fn with(mut self, printed: &str, here: impl ToString) -> Migration {
         let here = here.to_string();
@@ -133,23 +133,23 @@ impl Migration {
         self
     }
 
-    /// The same with this folder in the place of one.
+    /// Replaces a path by this folder in both configurations.
     #[must_use]
     pub fn with_folder(self, printed: &str, here: &Path) -> Migration {
         self.with(printed, here.display())
     }
 
-    /// The same where not all that the page has a table for is looked at.
+    /// Has the comparison accept rows of the page's tables that do not occur.
     #[must_use]
     pub fn without_table(mut self) -> Migration {
         self.general.append(&mut self.own);
         self
     }
 
-    /// Looks at nginx, and then at Forebay on its engines, and compares.
+    /// Asks nginx, and then Forebay on its engines, and compares.
     ///
     /// # Panics
-    /// If what is seen differs otherwise than the page says.
+    /// If there are other differences than those on the page.
     pub fn compare(mut self, test: &str, look: impl Fn(Reached<'_>, &mut Seen)) {
         self.take_root();
         let (addr, sealed, empty) = (free_addr(), free_addr(), Folder::new());
@@ -172,7 +172,8 @@ impl Migration {
         }
     }
 
-    /// The folder that the configuration of Forebay begins with is said by [`Options`], and so is the address.
+    /// Removes the root and the address from the beginning of Forebay's configuration: [`Options`] sets
+    /// them.
     fn take_root(&mut self) {
         let mut lines = Vec::new();
         let mut is_top = true;
@@ -238,10 +239,10 @@ impl Migration {
     }
 }
 
-/// The page of the manual with the cases around applications; its first table holds for all cases.
+/// The page of the manual with the cases of applications; its first table holds for all cases.
 pub const APPLICATIONS: &str = "from-nginx-applications.md";
 
-/// An empty folder with a root that has these files, all of them as old.
+/// An empty folder with a root that has these files, all of the same age.
 pub fn site(files: &[(&str, &str)]) -> Folder {
     let folder = Folder::new();
     std::fs::create_dir_all(folder.join("root")).unwrap();

@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// It runs until it is dropped.
+/// A running nginx. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Nginx {
     child: Child,
@@ -19,7 +19,7 @@ pub struct Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // it ends its worker, too
+        // SIGTERM ends its worker, too
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = self.child.wait();
         if std::thread::panicking() {
@@ -29,16 +29,16 @@ impl Drop for Nginx {
 }
 
 impl Nginx {
-    /// Starts it with these blocks, and waits until it listens there. `None`, said loudly of this test, where there
-    /// is no nginx.
+    /// Starts nginx with these blocks, and waits until it listens at `addr`. `None`, with a loud line
+    /// about this test, if there is no nginx.
     ///
     /// # Panics
-    /// If it refuses the blocks, or does not listen.
+    /// If nginx refuses the blocks, or does not listen.
     pub fn start(blocks: &str, addr: SocketAddr, test: &str) -> Option<Nginx> {
         let there = Command::new("nginx").arg("-v").output();
         has(there.map_err(|error| format!("nginx: {error}, see scripts/install")), test)?;
         let folder = Folder::new();
-        // what a configuration includes is looked for beside it
+        // nginx looks for included files beside the configuration
         for name in ["fastcgi.conf", "fastcgi_params", "mime.types", "proxy_params", "snippets"] {
             symlink(Path::new("/etc/nginx").join(name), folder.join(name)).unwrap();
         }
@@ -57,12 +57,12 @@ impl Nginx {
         Some(nginx)
     }
 
-    /// The process that is told by signals, as `nginx -s reload` does.
+    /// The process that takes signals, as `nginx -s reload` sends them.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has said to its log of errors.
+    /// The lines of nginx's error log.
     pub fn said(&self) -> String {
         fs::read_to_string(self.folder.join("error.log")).unwrap_or_default()
     }
@@ -70,7 +70,7 @@ impl Nginx {
 
 fn configuration(folder: &Folder, blocks: &str) -> String {
     let at = folder.path().display();
-    // files and sockets of tests are of the user who runs them
+    // files and sockets of tests belong to the user that runs the tests
     let user = if geteuid().is_root() { "user root;\n" } else { "" };
     let own = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|name| format!("    {name}_temp_path {at}/{name};\n"))

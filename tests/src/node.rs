@@ -1,4 +1,4 @@
-//! An application in Node, as people put it behind servers: `tests/tools/application.js` says what it does.
+//! An application in Node, as operators run it behind servers: `tests/tools/application.js` describes it.
 
 use crate::faults::has;
 use crate::server::free_addr;
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// It runs until it is dropped.
+/// A running Node.js server. It ends when this is dropped.
 #[derive(Debug)]
 pub struct NodeServer {
     child: Child,
@@ -22,10 +22,11 @@ impl Drop for NodeServer {
 }
 
 impl NodeServer {
-    /// Starts it under a name that its answers tell. `None`, said loudly of this test, where there is no Node.
+    /// Starts an application with a name that its answers contain. `None`, with a loud line about this
+    /// test, if there is no Node.
     ///
     /// # Panics
-    /// If it does not listen.
+    /// If the application does not listen.
     pub fn start(name: &str, test: &str) -> Option<NodeServer> {
         let addr = free_addr();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/application.js");
@@ -40,7 +41,7 @@ impl NodeServer {
         Some(NodeServer { child, addr })
     }
 
-    /// Where it listens.
+    /// The address of the application.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }

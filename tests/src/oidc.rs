@@ -1,5 +1,5 @@
-//! A provider of identities that speaks OpenID Connect, as far as a test of signing in needs one: whoever comes is
-//! Ada, and signed in at once.
+//! A provider of identities that speaks OpenID Connect, as far as a test of signing in needs one: each
+//! visitor is Ada, and is signed in at once.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::SystemTime;
 
-/// The program that is its client, by the name and the secret that the provider knows.
+/// The provider's client: the name and the secret that it knows.
 pub const CLIENT: (&str, &str) = ("forebay-tests", "a secret of tests");
 
-/// It runs until the process ends.
+/// A running provider. It runs until the process ends.
 #[derive(Debug)]
 pub struct IdentityProvider {
     addr: SocketAddr,
@@ -26,13 +26,13 @@ pub struct IdentityProvider {
 struct ProviderState {
     key: EcdsaKeyPair,
     issuer: String,
-    /// What each code was given for: the nonce.
+    /// The nonce for which each code was given.
     nonces: Mutex<HashMap<String, String>>,
     refreshed: Mutex<usize>,
 }
 
 impl IdentityProvider {
-    /// Starts it.
+    /// Starts the provider.
     ///
     /// # Panics
     /// If it cannot listen.
@@ -54,15 +54,15 @@ impl IdentityProvider {
         IdentityProvider { addr, state }
     }
 
-    /// What it is called, and where it is.
+    /// The provider's name, which is its URL.
     pub fn issuer(&self) -> String {
         format!("http://{}", self.addr)
     }
 
-    /// How often a session was gone on with.
+    /// The number of times that a session was refreshed.
     ///
     /// # Panics
-    /// If a thread of it has panicked.
+    /// If a thread of the provider has panicked.
     pub fn refreshed(&self) -> usize {
         *self.state.refreshed.lock().unwrap()
     }
@@ -109,7 +109,7 @@ impl ProviderState {
         }] })
     }
 
-    /// Whoever comes is sent back with a code.
+    /// Sends each visitor back with a code.
     fn authorize(&self, asked: &HashMap<String, String>) -> String {
         let nonces = &mut self.nonces.lock().unwrap();
         let code = format!("code-{}", nonces.len());
@@ -150,7 +150,7 @@ impl ProviderState {
     }
 }
 
-/// The next request of a connection: its target and its body.
+/// Reads the next request of a connection: its target and its body.
 fn request(reader: &mut BufReader<TcpStream>) -> Option<(String, String)> {
     let (mut target, mut length) = (None, 0);
     loop {

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// A php-fpm. Dropping it ends it.
+/// A running php-fpm. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Fpm {
     child: Child,
@@ -17,13 +17,13 @@ pub struct Fpm {
 
 impl Drop for Fpm {
     fn drop(&mut self) {
-        // it ends its workers, too
+        // SIGTERM ends its workers, too
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = self.child.wait();
     }
 }
 
-/// Where php-fpm is, whatever its version.
+/// The path of php-fpm, whatever its version.
 fn program() -> Option<PathBuf> {
     let files = fs::read_dir("/usr/sbin").ok()?.flatten().map(|file| file.path());
     let is_it = |path: &PathBuf| {
@@ -33,8 +33,8 @@ fn program() -> Option<PathBuf> {
 }
 
 impl Fpm {
-    /// Runs what is below `root` of this folder, with so many workers. `None`, said loudly of this test, where
-    /// there is no php-fpm.
+    /// Runs the scripts below `root` of this folder, with this number of workers. `None`, with a loud
+    /// line about this test, if there is no php-fpm.
     ///
     /// # Panics
     /// If it does not come up.
@@ -42,7 +42,7 @@ impl Fpm {
         Fpm::with(folder, workers, &[], test)
     }
 
-    /// The same with these settings of PHP.
+    /// Starts php-fpm with these settings of PHP.
     ///
     /// # Panics
     /// If it does not come up.
@@ -50,7 +50,7 @@ impl Fpm {
         let there = program().ok_or("there is no php-fpm, see scripts/install");
         let program = has(there, test)?;
         let socket = folder.join("php.sock");
-        // who is not root runs as itself
+        // without root, php-fpm runs as the user that starts it
         let user = if geteuid().is_root() { "user = root\ngroup = root\n" } else { "" };
         let text = format!(
             "[global]\nerror_log = {log}\ndaemonize = no\nprocess_control_timeout = 0\n\
@@ -74,22 +74,22 @@ impl Fpm {
         Some(fpm)
     }
 
-    /// Its folder.
+    /// The folder of this php-fpm.
     pub fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// Where its scripts are.
+    /// The directory of the scripts.
     pub fn root(&self) -> PathBuf {
         self.folder.join("root")
     }
 
-    /// Its socket.
+    /// The socket of php-fpm.
     pub fn socket(&self) -> PathBuf {
         self.folder.join("php.sock")
     }
 
-    /// Lines of a configuration by which it runs the scripts of a site, with more of that section.
+    /// Lines of a configuration by which php-fpm runs the scripts of a site, with more of that section.
     pub fn lines(&self, more: &str) -> String {
         format!("[[fastcgi]]\nto = \"unix:{}\"\n{more}", self.socket().display())
     }

@@ -1,4 +1,4 @@
-//! Plays a case against a server and says what did not come as expected.
+//! Plays a case against a server and reports what did not come as expected.
 
 use crate::answer::Answer;
 use crate::case::{self, Case, ExpectedBody, ExpectedPart, ExpectedState, ExpectedValue, SendStep};
@@ -12,25 +12,25 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-/// What shows that a connection still answers, and that nothing was left over on it.
+/// A request that shows that a connection still answers, and that nothing was left over on it.
 const PROBE: &[u8] = b"GET /small.txt HTTP/1.1\r\nHost: probe.example\r\nConnection: close\r\n\r\n";
 
-/// How long a server must stay silent where `nothing` is followed by more, or by `open`.
+/// The time for which a server must stay silent where `nothing` is followed by more, or by `open`.
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// How what a case sends is handed to the network.
+/// The way in which the bytes of a case are handed to the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Manner {
-    /// As few writes as the case allows.
+    /// The bytes are sent in as few writes as the case allows.
     Whole,
-    /// Cut into small pieces: where the network cuts must not matter.
+    /// The bytes are cut into small pieces: it must not matter where the network cuts.
     Pieces,
 }
 
 /// Plays `case` against the server at `addr` that serves the fixture at `root`.
 ///
 /// # Errors
-/// What came otherwise than the case says, for a person to read.
+/// The difference from the case, for a person to read.
 pub fn play(case: &Case, addr: SocketAddr, root: &Path, manner: Manner) -> Result<(), String> {
     let mut player = Player::new(addr, root, manner);
     let outcome = case.turns.iter().try_for_each(|turn| player.turn(turn));
@@ -45,25 +45,25 @@ struct Player<'p> {
     addr: SocketAddr,
     root: &'p Path,
     manner: Manner,
-    /// None before anything is sent, and from the end of one connection to the begin of the next.
+    /// The connection. `None` before anything is sent, and between two connections.
     line: Option<PlayedConnection>,
     variables: HashMap<String, Vec<u8>>,
     answers: Vec<Answer>,
 }
 
-/// One connection. A thread reads it all the time, so that a server that answers before it has
-/// read everything never waits for us while we wait for it.
+/// One connection. A thread reads it all the time, so that a server that answers before it has read
+/// everything never waits for us while we wait for it.
 struct PlayedConnection {
     stream: ClosingSocket,
     incoming: Receiver<Vec<u8>>,
-    /// Dropped when reading may begin.
+    /// A handle that is dropped when reading may begin.
     hold: Option<Sender<()>>,
     reader: thread::JoinHandle<End>,
     unread: Vec<u8>,
     half_closed: bool,
 }
 
-/// Closed on drop for the reader, too, which would hold it open otherwise.
+/// A socket that is shut down on drop, because the reader's handle would keep it open otherwise.
 struct ClosingSocket(TcpStream);
 
 impl Drop for ClosingSocket {
@@ -82,7 +82,7 @@ impl PlayedConnection {
             let _ = is_held.recv();
             loop {
                 let mut bytes = Vec::new();
-                // of each piece: on a busy machine 30 MB take longer than a client is patient
+                // the limit is for each piece: on a busy machine 30 MB take longer than a client is patient
                 match wire::read_some(&mut reading, &mut bytes, Instant::now() + PATIENCE) {
                     Some(end) => return end,
                     None if sender.send(bytes).is_err() => return End::Silent,
@@ -112,7 +112,7 @@ impl PlayedConnection {
         }
     }
 
-    /// How the connection ended, once [`more`](PlayedConnection::more) said that it has.
+    /// The end of the connection, once [`more`](PlayedConnection::more) has reported it.
     fn end(self) -> End {
         self.reader.join().unwrap_or(End::Reset)
     }
@@ -188,8 +188,8 @@ impl<'p> Player<'p> {
         Ok(())
     }
 
-    /// Errors are left to the reading side: a server that refuses may close before it has read
-    /// everything, and what counts is what it answered.
+    /// Writes bytes. Errors are left to the reading side: a server that refuses may close before it has
+    /// read everything, and only its answer counts.
     fn write(&mut self, bytes: &mut Vec<u8>, drip: Option<Duration>) {
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
@@ -235,7 +235,7 @@ impl<'p> Player<'p> {
         Ok(answer)
     }
 
-    /// The connection has ended too early: how, and how much of what came before.
+    /// Reports a connection that has ended too early: how it ended, and what came before.
     fn ended(&mut self, too_early: &str) -> String {
         let rest = self.line().unread.len();
         let end = self.line.take().map_or(End::Closed, PlayedConnection::end);
@@ -289,8 +289,7 @@ impl<'p> Player<'p> {
         }
     }
 
-    /// Compares from left to right. A variable that has no value yet takes everything up to the
-    /// next piece.
+    /// Compares from left to right. A variable without a value takes everything up to the next piece.
     fn match_pieces(&mut self, pieces: &[SendStep], mut value: &[u8]) -> bool {
         for (index, piece) in pieces.iter().enumerate() {
             let known = match piece {
@@ -380,8 +379,8 @@ impl<'p> Player<'p> {
         }
     }
 
-    /// Shows that the connection is open and that nothing stray was sent: the next request is
-    /// answered by exactly its answer.
+    /// Checks that the connection is open and that no stray bytes were sent: the next request gets
+    /// exactly its answer.
     fn probe(&mut self) -> Result<(), String> {
         let explain = |what| format!("the connection should be open, but the next request: {what}");
         let _ = self.line().stream.0.write_all(PROBE);

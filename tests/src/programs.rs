@@ -1,4 +1,4 @@
-//! Programs that are built from Go modules, since no package of Debian 12 has them, or has them new enough.
+//! Programs that are built from Go modules, because Debian 12 has no package of them, or too old a one.
 
 use crate::faults::has;
 use crate::is_full_matrix;
@@ -6,8 +6,9 @@ use std::env;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Where a program is: where the variable says (`OAUTH2_PROXY` for `oauth2-proxy`), else where `go install` puts it.
-/// If it is nowhere, `test` is skipped with a loud line; with [`is_full_matrix`] under continuous integration it fails.
+/// The path of a program: the one in the variable (`OAUTH2_PROXY` for `oauth2-proxy`), or the place where
+/// `go install` puts it. Without the program, `test` is skipped with a loud line; with [`is_full_matrix`]
+/// under continuous integration it fails.
 ///
 /// # Panics
 /// If it fails.

@@ -1,7 +1,7 @@
 //! Receivers: programs that requests are handed over to with their sockets, as far as tests need one.
 //!
-//! Each link has a thread, and each request is given to the function that the test has brought, which says what it
-//! likes: the truth, lies or nothing.
+//! Each link has a thread. Each request goes to the function of the test, which may report the truth,
+//! lies or nothing.
 
 use crate::faults::site::Folder;
 use rustix::net::{
@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-/// Bytes of the header of an offer.
+/// The bytes of the header of an offer.
 const HEADER_BYTES: usize = 20;
 
-/// A receiver. Its links end with the test.
+/// A running receiver. Its links end with the test.
 pub struct SocketReceiver {
     path: PathBuf,
     _folder: Folder,
@@ -34,22 +34,23 @@ pub struct ReceivedRequest {
     link: UnixStream,
     /// The client's socket.
     pub client: TcpStream,
-    /// What is said of the request: a line each.
+    /// Facts about the request, one in each line.
     pub lines: String,
-    /// The head, and what of the body has come.
+    /// The head, and the part of the body that has come.
     pub request: Vec<u8>,
-    /// Bytes of the body that are still to come; `None` if only its framing tells.
+    /// Bytes of the body that are still to come; `None` if only the framing shows the end.
     pub body_left: Option<u64>,
-    /// Whether the connection is to be closed after this request.
+    /// Whether the connection will be closed after this request.
     pub is_last: bool,
-    /// Whether the request is this receiver's, since it has read the message, unless it was [withdrawn].
+    /// Whether the request belongs to this receiver once it has read the message, unless it was
+    /// [withdrawn].
     ///
     /// [withdrawn]: ReceivedRequest::is_withdrawn
     pub is_taken: bool,
 }
 
 impl SocketReceiver {
-    /// One that does this with each request.
+    /// Starts a receiver that does this with each request.
     pub fn start(act: impl Fn(&mut ReceivedRequest) + Send + Sync + 'static) -> SocketReceiver {
         let folder = Folder::new();
         let path = folder.path().join("receiver.sock");
@@ -70,24 +71,24 @@ impl SocketReceiver {
         SocketReceiver { path, _folder: folder, offered }
     }
 
-    /// Where it listens, as `to` says it.
+    /// The address of the receiver, as `to` has it.
     pub fn to(&self) -> String {
         format!("unix:{}", self.path.display())
     }
 
-    /// How many requests it was offered.
+    /// The number of requests that were offered to it.
     pub fn offered(&self) -> usize {
         self.offered.load(SeqCst)
     }
 }
 
 impl ReceivedRequest {
-    /// The next one that comes over this link, if one does.
+    /// Reads the next request from this link, if one comes.
     pub fn of(link: &UnixStream) -> Option<ReceivedRequest> {
         ReceivedRequest::receive(link).ok().flatten()
     }
 
-    /// The next one that comes over this link.
+    /// Reads the next request from this link.
     fn receive(link: &UnixStream) -> io::Result<Option<ReceivedRequest>> {
         let mut header = [0; HEADER_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -127,22 +128,22 @@ impl ReceivedRequest {
         String::from_utf8_lossy(&self.request).into_owned()
     }
 
-    /// Its path and query.
+    /// The path and query of the request.
     pub fn target(&self) -> String {
         self.text().split(' ').nth(1).unwrap_or_default().to_owned()
     }
 
-    /// Says these bytes to the server. Whether it still listens.
+    /// Sends these bytes to the server. Returns whether the server still listens.
     pub fn say(&mut self, bytes: &[u8]) -> bool {
         self.link.write_all(bytes).is_ok()
     }
 
-    /// Says that it has the request.
+    /// Reports that the receiver has the request.
     pub fn take(&mut self) -> bool {
         self.report(b'T', 0, 0)
     }
 
-    /// Whether the server has shut the link by now: the request is somebody else's.
+    /// Whether the server has shut the link by now: it gives the request to another receiver.
     pub fn is_withdrawn(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         !matches!(recv(&self.link, &mut [0u8; 1][..], flags), Err(rustix::io::Errno::AGAIN))
@@ -162,7 +163,7 @@ impl ReceivedRequest {
         self.say(&report)
     }
 
-    /// Says these bytes, and gives the server as many descriptors with them, for which it has not asked.
+    /// Sends these bytes, and with them this number of descriptors that the server has not asked for.
     pub fn say_with_gifts(&mut self, bytes: &[u8], count: usize) {
         let nothing = File::open("/dev/null").unwrap();
         let gifts = vec![nothing.as_fd(); count];
@@ -195,7 +196,7 @@ impl ReceivedRequest {
         }
     }
 
-    /// The rest of a body whose length is known.
+    /// Reads the rest of a body whose length is known.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut rest = vec![0; self.body_left.unwrap_or_default() as usize];
         self.client.read_exact(&mut rest).unwrap();

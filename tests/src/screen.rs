@@ -1,4 +1,4 @@
-//! A screen of X11 that no one sees (Xvfb), for programs with windows: what is on it, and a mouse.
+//! A virtual screen of X11 (Xvfb) for programs with windows: its picture, and a mouse.
 
 use crate::faults::site::Folder;
 use std::io::{BufRead, BufReader};
@@ -6,25 +6,25 @@ use std::process::{Child, Command, Stdio};
 
 const SIZE: &str = "640x480x24";
 
-/// A screen. Ended when dropped.
+/// A running screen. It ends when this is dropped.
 pub struct Screen {
     process: Child,
     display: String,
     folder: Folder,
 }
 
-/// What is on it.
+/// The picture on a screen.
 pub struct ScreenPicture {
-    /// Pixels in a row.
+    /// The number of pixels in a row.
     pub width: usize,
-    /// Rows.
+    /// The number of rows.
     pub height: usize,
     /// Red, green and blue of each pixel, row by row.
     pub pixels: Vec<[u8; 3]>,
 }
 
 impl Screen {
-    /// Starts one.
+    /// Starts a screen.
     ///
     /// # Errors
     /// There is no Xvfb.
@@ -47,7 +47,7 @@ impl Screen {
         Ok(Screen { process, display: format!(":{}", number.trim()), folder })
     }
 
-    /// Has a program show its windows there, drawn by the processor alone.
+    /// Has a program show its windows on the screen, drawn by the processor alone.
     pub fn show(&self, command: &mut Command) {
         command.env("DISPLAY", &self.display).env_remove("WAYLAND_DISPLAY");
         command.env("GDK_BACKEND", "x11").env("GSK_RENDERER", "cairo");
@@ -56,10 +56,10 @@ impl Screen {
         command.env("HOME", self.folder.path()).env_remove("DBUS_SESSION_BUS_ADDRESS");
     }
 
-    /// What is on it now.
+    /// The picture that is on the screen now.
     ///
     /// # Panics
-    /// If its file is none of X11's (XWD).
+    /// If the file of the screen is not in X11's format (XWD).
     pub fn picture(&self) -> ScreenPicture {
         let file = std::fs::read(self.folder.join("Xvfb_screen0")).unwrap();
         let number = |at: usize| {
@@ -107,7 +107,7 @@ impl ScreenPicture {
         self.pixels.iter().enumerate().filter(|(_, pixel)| **pixel == color).map(at).collect()
     }
 
-    /// The same as a file (PPM), to be looked at.
+    /// The picture as a file (PPM), for a person to look at.
     pub fn to_ppm(&self) -> Vec<u8> {
         let head = format!("P6\n{} {}\n255\n", self.width, self.height).into_bytes();
         [head, self.pixels.concat()].concat()

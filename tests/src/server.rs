@@ -21,16 +21,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
-/// How a server is started.
+/// The options with which a server is started.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The directory it serves.
+    /// The directory that the server serves.
     pub root: PathBuf,
     /// The engine, one of [`ENGINES`].
     pub engine: String,
-    /// Threads or loops.
+    /// The number of threads or loops.
     pub workers: usize,
-    /// TOML text added to the configuration. With it the server is started as `run -c FILE`,
+    /// TOML text that is added to the configuration. With it the server is started as `run -c FILE`,
     /// without it as `serve DIR`.
     pub config: String,
     /// Arguments added to the command line.
@@ -40,16 +40,16 @@ pub struct Options {
     pub wrapper: Vec<String>,
     /// Whether there is an access log, on standard output.
     pub log: bool,
-    /// The user it runs as if the tests themselves run as root.
+    /// The user of the server if the tests themselves run as root.
     pub user: Option<u32>,
-    /// What answers requests for files.
+    /// The part that answers requests for files.
     pub origin: Origin,
 }
 
-/// What answers requests for files.
+/// The part that answers requests for files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// The server, as the program `forebay` has it.
+    /// The server itself, as the program `forebay` does.
     #[default]
     Files,
     /// A handler, in the program `forebay-origin`, which has the server inside.
@@ -57,7 +57,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The one that `FOREBAY_ORIGIN` names: `handler`, or nothing for files.
+    /// The origin that `FOREBAY_ORIGIN` names: `handler`, or nothing for files.
     fn wanted() -> Origin {
         match env::var("FOREBAY_ORIGIN").as_deref() {
             Ok("handler") => Origin::Handler,
@@ -68,8 +68,8 @@ impl Origin {
 }
 
 impl Options {
-    /// Serves `root` with two workers and no access log, and with the first engine or the one that
-    /// `FOREBAY_ENGINE` names.
+    /// Options that serve `root` with two workers and no access log, and with the first engine or the one
+    /// that `FOREBAY_ENGINE` names.
     pub fn new(root: impl Into<PathBuf>) -> Options {
         let engine = env::var("FOREBAY_ENGINE").unwrap_or_else(|_| ENGINES[0].to_owned());
         let options = Options {
@@ -86,7 +86,7 @@ impl Options {
         options.engine(&engine)
     }
 
-    /// The same with another engine; one that gives each connection a thread has enough of them.
+    /// The options with another engine; one that gives each connection a thread has enough of them.
     #[must_use]
     pub fn engine(mut self, engine: &str) -> Options {
         engine.clone_into(&mut self.engine);
@@ -94,8 +94,8 @@ impl Options {
         self
     }
 
-    /// The same with one loop, so that there is one order of events; an engine that gives each
-    /// connection a thread keeps them.
+    /// The options with one loop, so that there is one order of events; an engine that gives each
+    /// connection a thread keeps its threads.
     #[must_use]
     pub fn alone(mut self) -> Options {
         if !has_thread_each(&self.engine) {
@@ -104,7 +104,7 @@ impl Options {
         self
     }
 
-    /// The same with more lines of TOML.
+    /// The options with more lines of TOML.
     #[must_use]
     pub fn config(mut self, lines: &str) -> Options {
         self.config.push_str(lines);
@@ -124,7 +124,7 @@ pub struct Server {
     stderr: Captured,
 }
 
-/// What a process has written so far.
+/// The output of a process so far.
 #[derive(Debug)]
 struct Captured {
     text: Arc<Mutex<String>>,
@@ -163,8 +163,8 @@ impl Server {
     /// Starts the binary and waits until it accepts connections.
     ///
     /// # Panics
-    /// If there is no binary, it ends, or it does not listen within [`wire::PATIENCE`]; with what
-    /// it said.
+    /// If there is no binary, it ends, or it does not listen within [`wire::PATIENCE`]; the message has
+    /// its output.
     pub fn start(options: &Options) -> Server {
         let folder = folder();
         let addr = free_addr();
@@ -187,13 +187,13 @@ impl Server {
         server
     }
 
-    /// Where to connect to: the address it listens on, or that of a [`TlsRelay`] before it.
+    /// The address to connect to: that of the listener, or that of a [`TlsRelay`] before it.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Where to connect to, and how: to the server itself, whatever is [before](Server::addr) it, unless that
-    /// translates to HTTP/2.
+    /// The address to connect to, and the way: the server itself, whatever is [before](Server::addr) it,
+    /// unless that translates to HTTP/2.
     pub fn target(&self) -> Target {
         match &self.lane {
             ReachedBy::Plain | ReachedBy::Http2 { .. } => self.addr.into(),
@@ -203,23 +203,23 @@ impl Server {
         }
     }
 
-    /// Whether what a test says in HTTP/1 comes to the server as HTTP/2.
+    /// Whether a test's HTTP/1 reaches the server as HTTP/2.
     pub fn is_http2(&self) -> bool {
         matches!(self.lane, ReachedBy::Http2 { .. })
     }
 
-    /// Whether it speaks TLS itself, behind a [`TlsRelay`].
+    /// Whether the server speaks TLS itself, behind a [`TlsRelay`].
     pub fn is_sealed(&self) -> bool {
         matches!(self.lane, ReachedBy::Tls { .. })
     }
 
-    /// Where it listens itself, whatever is [before](Server::addr) it.
+    /// The address of the server's own listener, whatever is [before](Server::addr) it.
     pub fn listens_at(&self) -> SocketAddr {
         self.lane.addr().unwrap_or(self.addr)
     }
 
-    /// Waits until all that has been sent to where it [listens](Server::listens_at) lies at its end, as
-    /// [`wait_for_delivery`] says. What a relay before it holds is not known.
+    /// Waits until everything that was sent to the server's [listener](Server::listens_at) has arrived,
+    /// as [`wait_for_delivery`] does. Bytes within a relay before it are not known.
     ///
     /// # Panics
     /// If that does not come, or it listens elsewhere than at an address of IPv4.
@@ -227,7 +227,8 @@ impl Server {
         self.wait_for_clients(0);
     }
 
-    /// The same, and until so many connections or more are open there, whether it has accepted them or not.
+    /// Waits in the same way, and until at least `count` connections are open there, whether the server
+    /// has accepted them or not.
     ///
     /// # Panics
     /// If that does not come, or it listens elsewhere than at an address of IPv4.
@@ -236,22 +237,22 @@ impl Server {
         wait_for_delivery(at, count);
     }
 
-    /// Its process id.
+    /// The server's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// A directory of this server alone, removed with it; its configuration file lies here.
+    /// A directory for this server alone, removed with it; its configuration file lies here.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Its configuration file, if it was started with one.
+    /// The server's configuration file, if it was started with one.
     pub fn file(&self) -> PathBuf {
         self.folder.join("forebay.toml")
     }
 
-    /// Replaces its configuration file by one with another root, engine and so on.
+    /// Replaces the server's configuration file by one with another root, engine and so on.
     ///
     /// # Panics
     /// If the file cannot be written.
@@ -260,7 +261,7 @@ impl Server {
         self.configure_with(&configuration(options, addr, &self.lane));
     }
 
-    /// Replaces its configuration file by this text, in one step.
+    /// Replaces the server's configuration file by this text, in one step.
     ///
     /// # Panics
     /// If the file cannot be written.
@@ -270,8 +271,8 @@ impl Server {
         fs::rename(new, self.file()).unwrap();
     }
 
-    /// Has it read its configuration file again, as an operator does. Returns the exit code and what
-    /// the command said.
+    /// Has the server read its configuration file again, as an operator does. Returns the exit code and
+    /// the output of the command.
     ///
     /// # Panics
     /// If the command cannot be run.
@@ -285,13 +286,13 @@ impl Server {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// What it has written to standard error so far: what an operator should know.
+    /// The server's standard error so far: the messages for an operator.
     pub fn stderr(&self) -> String {
         self.stderr.text()
     }
 
-    /// Waits until it has written these words to standard error. What can be seen of it elsewhere, an answer
-    /// or a count, may be there before the line is.
+    /// Waits until the server has written these words to standard error. Other traces of an event, such
+    /// as an answer or a counter, may be there before the line is.
     ///
     /// # Panics
     /// If it has not within [`wire::PATIENCE`].
@@ -301,12 +302,12 @@ impl Server {
         assert!(is_said, "{words:?} is missing in:\n{}", self.stderr());
     }
 
-    /// What it has written to standard output so far: the access log, if there is one.
+    /// The server's standard output so far: the access log, if there is one.
     pub fn stdout(&self) -> String {
         self.stdout.text()
     }
 
-    /// Opens a connection to it.
+    /// Opens a connection to the server.
     ///
     /// # Panics
     /// If it does not accept.
@@ -323,7 +324,7 @@ impl Server {
         wire::exchange(self.addr, request)
     }
 
-    /// Sends it a signal.
+    /// Sends the server a signal.
     ///
     /// # Panics
     /// If the process is gone.
@@ -416,23 +417,23 @@ fn built(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("no {name} beside {}: build it first", exe.display()))
 }
 
-/// How the test reaches the server.
+/// The way in which the test reaches the server.
 #[derive(Debug)]
 enum ReachedBy {
-    /// As it is.
+    /// The test reaches the server directly.
     Plain,
-    /// The server speaks TLS, and what the test says in clear passes through a [`TlsRelay`].
+    /// The server speaks TLS, and the test's bytes pass through a [`TlsRelay`].
     Tls { authority: Box<Authority>, addr: SocketAddr, folder: PathBuf },
-    /// What the test says in HTTP/1 comes to the server as HTTP/2 through a [`http2::Http2Relay`].
+    /// The test's HTTP/1 reaches the server as HTTP/2 through a [`http2::Http2Relay`].
     Http2 { addr: SocketAddr },
 }
 
-/// The name that the server is asked for behind a relay.
+/// The host name in requests to a server behind a relay.
 const LANE_HOST: &str = "lane.example";
 
 impl ReachedBy {
-    /// `FOREBAY_TLS=1` has servers speak TLS whose test says nothing of TLS and listeners itself;
-    /// `FOREBAY_HTTP2=1` has the same servers asked by HTTP/2.
+    /// Chooses the way for a test that configures neither TLS nor listeners itself: `FOREBAY_TLS=1` has
+    /// its servers speak TLS, `FOREBAY_HTTP2=1` has them asked over HTTP/2.
     fn of(options: &Options, addr: SocketAddr, folder: &Path) -> ReachedBy {
         let Options { config, args, .. } = options;
         let speaks_of_it = ["tls", "listen = [", "[[listener]]", "proxy_protocol"];
@@ -457,7 +458,7 @@ impl ReachedBy {
         }
     }
 
-    /// The lines of a configuration by which the server listens.
+    /// The lines of a configuration with the server's listener.
     fn lines(&self, addr: SocketAddr) -> String {
         match self {
             ReachedBy::Plain | ReachedBy::Http2 { .. } => format!("listen = [\"{addr}\"]\n"),
@@ -486,7 +487,7 @@ fn command(options: &Options, addr: SocketAddr, lane: &ReachedBy, folder: &Path)
     let mut words = options.wrapper.iter().map(PathBuf::from).chain([binary]);
     let mut command = Command::new(words.next().unwrap());
     command.args(words);
-    // what has no option is said in a file
+    // settings without an option need a file
     let is_plain = !matches!(lane, ReachedBy::Tls { .. });
     let has_option = !options.engine.contains(':') && options.engine != ISOLATED;
     if is_plain && options.config.is_empty() && has_option {
@@ -507,8 +508,8 @@ fn command(options: &Options, addr: SocketAddr, lane: &ReachedBy, folder: &Path)
     command
 }
 
-/// The binary in a folder that other users may enter: a link to the last copy that was made, while
-/// that is there.
+/// The binary in a folder that other users may enter: a link to the last copy that was made, while that
+/// exists.
 fn within_reach(binary: &Path, folder: &Path) -> PathBuf {
     static LAST: Mutex<Option<PathBuf>> = Mutex::new(None);
     let place = folder.join(binary.file_name().unwrap());
@@ -522,8 +523,8 @@ fn within_reach(binary: &Path, folder: &Path) -> PathBuf {
     place
 }
 
-/// Copies a program that is to be run. A process of its own does it: one that another thread starts
-/// has our descriptors for a moment, and what somebody may write to cannot be run.
+/// Copies a program that will be run. Another process (`cp`) does it: a process that another thread
+/// starts has our descriptors for a moment, and a file that is open for writing cannot be run.
 ///
 /// # Panics
 /// If it cannot be copied.
@@ -532,7 +533,8 @@ pub fn copy_program(from: &Path, to: &Path) {
     assert!(copied.success(), "cannot copy {}", from.display());
 }
 
-/// The configuration file: what `serve` says by arguments, then the lines of the test.
+/// The text of the configuration file: the settings that `serve` takes as arguments, then the lines of
+/// the test.
 fn configuration(options: &Options, addr: SocketAddr, lane: &ReachedBy) -> String {
     let Options { root, workers, config, .. } = options;
     let engine = engine_lines(&options.engine);
@@ -553,12 +555,12 @@ pub fn engine_lines(engine: &str) -> String {
     format!("engine = \"{}\"\n{fuse}", engine_name(engine))
 }
 
-/// The value of `engine` alone that goes with one of [`ENGINES`].
+/// The value of the setting `engine` for one of [`ENGINES`], without the fuse after the colon.
 pub fn engine_name(engine: &str) -> &str {
     engine.split(':').next().unwrap_or(engine)
 }
 
-/// A fresh directory that everybody may enter.
+/// A fresh directory that every user may enter.
 fn folder() -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -569,19 +571,19 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// An address nobody else uses. Listeners share ports (`SO_REUSEPORT`), so two servers that picked
-/// the same one would silently split their connections: each process takes a loopback address of
-/// its own, and no port of it twice. Nor does the kernel choose the port: it would choose one that was
-/// given away and is not bound yet, and whoever waits for that server would reach the probe.
+/// An address that no other server uses. Listeners share ports (`SO_REUSEPORT`), so two servers with the
+/// same one would silently split their connections: each test process takes a loopback address of its
+/// own, and no port of it twice. The kernel does not choose the port, because it would choose one that
+/// was given away and is not bound yet, and a client that waits for that server would reach the probe.
 pub fn free_addr() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let own = own_address();
     SocketAddr::from((own, free_port(own, 2_000..10_000, &NEXT)))
 }
 
-/// An address whose port is free at all addresses, for a server that listens at all of them: other ports
-/// than those of [`free_addr`], of clients of [`crowd`](crate::faults::crowd), and of the kernel, which others have
-/// at theirs.
+/// An address whose port is free at all addresses, for a server that listens at all of them. These are
+/// other ports than those of [`free_addr`], of clients of [`crowd`](crate::faults::crowd), and of the
+/// kernel, which other tests use at their own addresses.
 pub fn free_at_all_addresses() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let port = free_port(Ipv4Addr::UNSPECIFIED, 30_000..32_700, &NEXT);
@@ -594,8 +596,9 @@ fn own_address() -> Ipv4Addr {
     Ipv4Addr::new(127, a | 64, b, c)
 }
 
-/// Whether a server may listen there. This does not listen: a process that another thread is starting has a
-/// copy of each descriptor until it has become its program, and a copy that listens would keep the port.
+/// Whether a server may listen there. The check does not listen itself: a process that another thread is
+/// starting has a copy of each descriptor until it has become its program, and a copy that listens would
+/// keep the port.
 fn try_port(at: Ipv4Addr, port: u16) -> rustix::io::Result<()> {
     let (family, kind) = (net::AddressFamily::INET, net::SocketType::STREAM);
     let probe = net::socket_with(family, kind, net::SocketFlags::CLOEXEC, None)?;
@@ -614,7 +617,7 @@ fn free_port(at: Ipv4Addr, ports: Range<u32>, next: &AtomicU32) -> u16 {
             match try_port(at, port) {
                 Ok(()) => return port,
                 Err(Errno::ADDRINUSE) => break,
-                // of descriptors there may be more again, when another test has ended
+                // too few descriptors, for example: another test frees some when it ends
                 Err(error) => assert!(attempt < 600, "{at}:{port}: {error}"),
             }
             std::thread::sleep(std::time::Duration::from_millis(100));

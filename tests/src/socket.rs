@@ -1,5 +1,6 @@
-//! A client's socket, in clear or with TLS over it, and where it leads to. What a test does to a socket, such
-//! as reading slowly, closing one direction or having small windows, it does to the real one either way.
+//! A client's socket, in clear or with TLS over it, and its target. Whatever a test does to a socket,
+//! such as reading slowly, closing one direction or having small windows, happens to the real one either
+//! way.
 
 use crate::faults::crowd::connect_from;
 use crate::wire;
@@ -11,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where to connect to, and how to speak there.
+/// The address to connect to, and the protocol there.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The address.
@@ -26,20 +27,20 @@ impl From<SocketAddr> for Target {
 }
 
 impl Target {
-    /// A server that speaks TLS, and is asked for by this name.
+    /// A server that speaks TLS, and has this host name.
     pub fn sealed(addr: SocketAddr, client: Arc<ClientConfig>, host: &'static str) -> Target {
         Target { addr, tls: Some((client, host)) }
     }
 
-    /// Connects.
+    /// Connects to the target.
     ///
     /// # Panics
-    /// If nobody accepts there.
+    /// If no server accepts there.
     pub fn connect(&self) -> Socket {
         self.over(wire::connect(self.addr))
     }
 
-    /// Connects from this address.
+    /// Connects to the target from this address.
     ///
     /// # Errors
     /// What the kernel says.
@@ -51,7 +52,7 @@ impl Target {
         let session = self.tls.as_ref().map(|(client, host)| {
             let name = ServerName::try_from(*host).unwrap();
             let mut session = ClientConnection::new(Arc::clone(client), name).unwrap();
-            // what a test says before the handshake is done waits for it
+            // bytes that a test writes before the end of the handshake wait for it
             session.set_buffer_limit(None);
             Box::new(session)
         });
@@ -59,7 +60,7 @@ impl Target {
     }
 }
 
-/// One connection. Nothing is said before it is first read or written.
+/// One connection. No byte is sent before it is first read or written.
 #[derive(Debug)]
 pub struct Socket {
     tcp: TcpStream,
@@ -80,7 +81,7 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// As [`TcpStream::set_nonblocking`].
+    /// Sets the mode like [`TcpStream::set_nonblocking`].
     ///
     /// # Errors
     /// What the kernel says.
@@ -89,7 +90,7 @@ impl Socket {
         self.tcp.set_nonblocking(is_so)
     }
 
-    /// As [`TcpStream::set_read_timeout`].
+    /// Sets the timeout like [`TcpStream::set_read_timeout`].
     ///
     /// # Errors
     /// What the kernel says.
@@ -97,7 +98,7 @@ impl Socket {
         self.tcp.set_read_timeout(patience)
     }
 
-    /// As [`TcpStream::set_write_timeout`].
+    /// Sets the timeout like [`TcpStream::set_write_timeout`].
     ///
     /// # Errors
     /// What the kernel says.
@@ -105,7 +106,7 @@ impl Socket {
         self.tcp.set_write_timeout(patience)
     }
 
-    /// As [`TcpStream::shutdown`]; TLS is told first that nothing follows.
+    /// Shuts the connection down like [`TcpStream::shutdown`]; TLS sends its close_notify first.
     ///
     /// # Errors
     /// What the kernel says.
@@ -117,12 +118,12 @@ impl Socket {
         self.tcp.shutdown(how)
     }
 
-    /// Reads what has come into the session. `Ok(false)` if nothing comes any more.
+    /// Reads received bytes into the session. `Ok(false)` if no more come.
     fn take(&mut self) -> io::Result<bool> {
         let Some(session) = &mut self.session else { return Ok(false) };
         let count = session.read_tls(&mut self.tcp)?;
         if let Err(error) = session.process_new_packets() {
-            // the server is told why; whether it hears that makes no difference
+            // the alert says why; whether the server gets it makes no difference
             let _ = session.write_tls(&mut self.tcp);
             return Err(io::Error::other(error));
         }
@@ -150,7 +151,7 @@ impl Write for Socket {
         if self.session.is_none() {
             return self.tcp.write(bytes);
         }
-        // what was said before comes first
+        // bytes written before this come first
         self.flush()?;
         while self.is_blocking && self.session.as_ref().is_some_and(|s| s.is_handshaking()) {
             if !self.take()? {

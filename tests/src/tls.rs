@@ -31,14 +31,14 @@ use std::{env, fs, io, thread};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// A client's end.
+/// A client's end of a connection.
 pub type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
 /// An authority that signs certificates, and clients that trust it.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    /// Its own certificate in PEM.
+    /// The authority's own certificate in PEM.
     pub pem: String,
     roots: RootCertStore,
     client: Arc<ClientConfig>,
@@ -51,7 +51,7 @@ fn client(roots: RootCertStore, versions: &[&'static SupportedProtocolVersion]) 
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    // what is resumed shows the certificate of before
+    // a resumed session would show the old certificate
     client.resumption = Resumption::disabled();
     client
 }
@@ -63,12 +63,12 @@ impl Default for Authority {
 }
 
 impl Authority {
-    /// A new one.
+    /// Makes a new authority.
     pub fn new() -> Authority {
         Authority::named("authority")
     }
 
-    /// A new one with this name.
+    /// Makes a new authority with this name.
     pub fn named(name: &str) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -92,7 +92,7 @@ impl Authority {
         self.write_with(folder, name, hosts, kind, |_| {});
     }
 
-    /// The same, with changes to what the certificate says.
+    /// Writes a certificate and its key, with changes to the certificate's parameters.
     pub fn write_with(
         &self,
         folder: &Path,
@@ -110,18 +110,18 @@ impl Authority {
         fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
     }
 
-    /// What its clients go by: they resume no sessions.
+    /// The configuration of the authority's clients: they resume no sessions.
     pub fn client(&self) -> ClientConfig {
         ClientConfig::clone(&self.client)
     }
 
-    /// The same, of clients that speak these versions only.
+    /// The configuration of clients that speak these versions only.
     pub fn client_speaking(&self, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
         client(self.roots.clone(), versions)
     }
 
-    /// What a client goes by, and that it shows a certificate which this authority has signed for it, with
-    /// this common name and serial number.
+    /// The configuration of a client that shows a certificate which this authority has signed, with this
+    /// common name and serial number.
     pub fn known(&self, mut client: ClientConfig, name: &str, serial: u8) -> ClientConfig {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -136,7 +136,7 @@ impl Authority {
         client
     }
 
-    /// A certificate for what this request (PKCS#10, in DER) asks for: its chain in PEM.
+    /// Signs the certificate for this request (PKCS#10, in DER). Returns its chain in PEM.
     pub fn sign(&self, request: Vec<u8>) -> String {
         let mut request = CertificateSigningRequestParams::from_der(&request.into()).unwrap();
         request.params.use_authority_key_identifier_extension = true;
@@ -147,7 +147,7 @@ impl Authority {
         request.signed_by(&self.issuer).unwrap().pem() + &self.pem
     }
 
-    /// A list in PEM that revokes the certificate with this serial number.
+    /// A revocation list in PEM with this serial number.
     pub fn list(&self, serial: u8) -> String {
         let params = CertificateRevocationListParams {
             this_update: date_time_ymd(2020, 1, 1),
@@ -165,31 +165,31 @@ impl Authority {
         params.signed_by(&self.issuer).unwrap().pem().unwrap()
     }
 
-    /// A connection to a server that is asked for by this name. The handshake comes with the first byte.
+    /// A connection to a server with this host name. The handshake comes with the first byte.
     pub fn connect(&self, addr: SocketAddr, host: &str) -> TlsStream {
         connect(&self.client, addr, host)
     }
 }
 
-/// The same with a client of its own kind.
+/// A connection with the client's configuration of the test.
 pub fn connect(client: &Arc<ClientConfig>, addr: SocketAddr, host: &str) -> TlsStream {
     over(client, wire::connect(addr), host)
 }
 
-/// The same over a socket that is connected.
+/// A TLS session over a socket that is connected.
 pub fn over(client: &Arc<ClientConfig>, socket: TcpStream, host: &str) -> TlsStream {
     let name = ServerName::try_from(host.to_owned()).unwrap();
     StreamOwned::new(ClientConnection::new(Arc::clone(client), name).unwrap(), socket)
 }
 
-/// What a client goes by that takes whatever it is shown.
+/// The configuration of a client that accepts every certificate.
 pub fn untrusting() -> ClientConfig {
     let mut client = client(RootCertStore::empty(), DEFAULT_VERSIONS);
     client.dangerous().set_certificate_verifier(Arc::new(Untrusting));
     client
 }
 
-/// Looks at nothing.
+/// A verifier that accepts every certificate.
 #[derive(Debug)]
 struct Untrusting;
 
@@ -234,12 +234,12 @@ pub fn first_certificate(pem: &[u8]) -> Vec<u8> {
     CertificateDer::from_pem_slice(pem).unwrap().to_vec()
 }
 
-/// What a server goes by that shows NAME.crt below `folder`.
+/// The configuration of a server that shows NAME.crt below `folder`.
 pub fn server(folder: &Path, name: &str) -> ServerConfig {
     server_for(folder, name, None)
 }
 
-/// The same, of one that takes only clients that one of these has signed.
+/// The configuration of a server that takes only clients whose certificates one of these has signed.
 pub fn server_for(folder: &Path, name: &str, clients: Option<RootCertStore>) -> ServerConfig {
     let file = |end| folder.join(format!("{name}.{end}"));
     let chain = CertificateDer::pem_file_iter(file("crt")).unwrap().map(Result::unwrap).collect();
@@ -258,7 +258,7 @@ pub fn server_for(folder: &Path, name: &str, clients: Option<RootCertStore>) -> 
     builder.with_single_cert(chain, key).unwrap()
 }
 
-/// The first words of a client: enough to have the server do its part of a handshake.
+/// The ClientHello of a client: enough to have the server do its part of a handshake.
 pub fn hello(client: &Arc<ClientConfig>, host: &str) -> Vec<u8> {
     let name = ServerName::try_from(host.to_owned()).unwrap();
     let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
@@ -267,21 +267,22 @@ pub fn hello(client: &Arc<ClientConfig>, host: &str) -> Vec<u8> {
     words
 }
 
-/// Passes on what comes to an address of its own, through TLS, to a server: each end and each reset, too.
-/// A test that speaks plain bytes there speaks them to the server.
+/// A relay that passes bytes at an address of its own on to a server through TLS, with each end and each
+/// reset. A test that speaks plain bytes there speaks them to the server.
 pub struct TlsRelay {
-    /// Where to connect to.
+    /// The address of the relay.
     pub addr: SocketAddr,
 }
 
 impl TlsRelay {
-    /// To the server at `to`, which is asked for by this name; until the process ends. What comes is held as
-    /// the kernel would, for a client that takes its time.
+    /// Starts a relay to the server at `to`, which has this host name; it runs until the process ends.
+    /// Bytes for a slow client are held as the kernel would hold them.
     pub fn start(authority: &Authority, to: SocketAddr, host: &str) -> TlsRelay {
         TlsRelay::holding(authority, to, host, usize::MAX)
     }
 
-    /// The same, with clients that keep their addresses, and little room for what a client does not take.
+    /// Starts a relay whose clients keep their addresses, with little room for bytes that a client does
+    /// not take.
     pub fn narrow(authority: &Authority, to: SocketAddr, host: &str) -> TlsRelay {
         TlsRelay::holding(authority, to, host, 64 * 1024)
     }
@@ -304,15 +305,15 @@ impl TlsRelay {
     }
 }
 
-/// Speaks TLS at an address of its own, and passes on what comes to an application that does not: each end and each
-/// reset, too.
+/// An address that speaks TLS, and passes bytes on to an application that does not, with each end and
+/// each reset.
 pub struct SealedApplication {
-    /// Where it is reached.
+    /// The address that speaks TLS.
     pub addr: SocketAddr,
 }
 
 impl SealedApplication {
-    /// Before the application at `to`; until the process ends.
+    /// Starts before the application at `to`; it runs until the process ends.
     pub fn start(config: ServerConfig, to: SocketAddr) -> SealedApplication {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (addr, config) = (listener.local_addr().unwrap(), Arc::new(config));
@@ -327,8 +328,8 @@ impl SealedApplication {
     }
 }
 
-/// What `to` of a route says, with what belongs to it: the addresses of applications as they are in `to`
-/// (`"http://127.0.0.1:9000"`), or, with `FOREBAY_TLS_APPLICATIONS=1`, through TLS.
+/// The value of `to` in a route, with the settings that belong to it: the addresses of applications as
+/// they are in `to` (`"http://127.0.0.1:9000"`), or, with `FOREBAY_TLS_APPLICATIONS=1`, through TLS.
 pub fn applications_at(to: &str) -> String {
     if env::var("FOREBAY_TLS_APPLICATIONS").as_deref() != Ok("1") {
         return to.to_owned();
@@ -357,12 +358,12 @@ pub fn applications_at(to: &str) -> String {
     }
 }
 
-/// One connection.
+/// One connection of a relay.
 struct Passing {
     client: TcpStream,
     server: TcpStream,
     connection: Connection,
-    /// So many bytes may wait for the client.
+    /// The most bytes that may wait for the client.
     most: usize,
 }
 
@@ -384,7 +385,7 @@ impl Passing {
         let (mut to_client, mut buffer) = (Vec::new(), [0; 16 * 1024]);
         while up || down || !to_client.is_empty() || self.connection.wants_write() {
             let sealed = self.connection.wants_write();
-            // nothing is to be said before the handshake is done, the end least of all
+            // nothing may be sent before the handshake is done, least of all the end
             let may_say = up && !sealed && !self.connection.is_handshaking();
             let wants = |read, write| {
                 let read = if read { PollFlags::IN } else { PollFlags::empty() };
@@ -440,7 +441,7 @@ impl Passing {
     }
 }
 
-/// `None` if it has to be tried again.
+/// The result of a call; `None` if the call has to be repeated.
 fn would_block(done: io::Result<usize>) -> io::Result<Option<usize>> {
     match done {
         Ok(count) => Ok(Some(count)),

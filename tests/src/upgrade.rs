@@ -1,4 +1,4 @@
-//! `forebay upgrade` as a test has it: the command, and the server that it starts.
+//! `forebay upgrade` in tests: the command, and the server that it starts.
 
 use crate::Server;
 use crate::faults::soon;
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A server that was not started by this process. It is ended when this is dropped.
+/// A server that this process has not started. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Successor(Pid);
 
@@ -23,10 +23,10 @@ impl Successor {
         Successor(number.expect("the number of a process"))
     }
 
-    /// The server that the command says serves now.
+    /// The server that the command reports as serving now.
     ///
     /// # Panics
-    /// If it says of none.
+    /// If it reports none.
     pub fn of_said(said: &str) -> Successor {
         let number = said.split("upgrade: process ").nth(1).and_then(|rest| rest.split(' ').next());
         Successor::of(
@@ -34,14 +34,14 @@ impl Successor {
         )
     }
 
-    /// The number of its process.
+    /// The number of the server's process.
     pub fn number(&self) -> i32 {
         self.0.as_raw_nonzero().get()
     }
 
-    /// Whether it has not ended.
+    /// Whether the server has not ended.
     pub fn is_there(&self) -> bool {
-        // its parent may leave it as it ended
+        // its parent may leave it as a zombie
         let status = fs::read_to_string(format!("/proc/{}/status", self.number()));
         status.is_ok_and(|status| !status.contains("State:\tZ"))
     }
@@ -54,10 +54,10 @@ impl Drop for Successor {
     }
 }
 
-/// What the command says, and its exit code.
+/// Runs the command. Returns its output and its exit code.
 ///
 /// # Panics
-/// If it cannot be run.
+/// If the command cannot be run.
 pub fn command(server: &Server) -> (Option<i32>, String) {
     command_of(&server.file())
 }
@@ -68,7 +68,7 @@ fn command_of(file: &Path) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// The server that has taken the place of one.
+/// Upgrades a server. Returns the server that has taken its place.
 ///
 /// # Panics
 /// If there is none.
@@ -76,7 +76,7 @@ pub fn upgrade(server: &Server) -> Successor {
     upgrade_of(&server.file())
 }
 
-/// The same of the server that runs with this file.
+/// Upgrades the server that runs with this file.
 ///
 /// # Panics
 /// If there is none.

@@ -1,6 +1,6 @@
 //! WebSockets (RFC 6455): an application that speaks them, and clients by HTTP/1.1 and by HTTP/2 (RFC 8441).
 //!
-//! The application knows nothing of HTTP/2. What it does is decided by the path.
+//! The application knows nothing of HTTP/2. The path decides what it does.
 //!
 //! | path ends in | what it does |
 //! |---|---|
@@ -24,12 +24,13 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What an application was told.
+/// The requests that an application has got.
 #[derive(Clone, Debug, Default)]
 pub struct HeardRequests {
     /// Heads of requests, in their order.
     pub heads: Vec<String>,
-    /// How connections that were tunnels have ended: the path, how much came, and whether by a reset.
+    /// The ends of connections that were tunnels: the path, the number of bytes that came, and whether by
+    /// a reset.
     pub ends: Vec<(String, u64, bool)>,
 }
 
@@ -40,7 +41,7 @@ pub struct WebSocketServer {
 }
 
 impl WebSocketServer {
-    /// Starts it at an address of its own.
+    /// Starts the application at an address of its own.
     pub fn start() -> WebSocketServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (addr, told) = (listener.local_addr().unwrap(), Arc::<Mutex<HeardRequests>>::default());
@@ -55,12 +56,12 @@ impl WebSocketServer {
         WebSocketServer { addr, told }
     }
 
-    /// Where it is.
+    /// The address of the application.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// What it was told until now.
+    /// The requests until now.
     pub fn told(&self) -> HeardRequests {
         self.told.lock().unwrap().clone()
     }
@@ -71,13 +72,13 @@ impl WebSocketServer {
     }
 }
 
-/// What a server of WebSockets answers to a key (RFC 6455 §4.2.2).
+/// The answer of a WebSocket server to a key (RFC 6455 §4.2.2).
 pub fn accept(key: &str) -> String {
     let text = [key, "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"].concat();
     Base64::encode_string(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()).as_ref())
 }
 
-/// Serves one request. Says whether the connection is kept.
+/// Serves one request. Returns whether the connection is kept.
 fn serve(stream: &TcpStream, told: &Mutex<HeardRequests>) -> io::Result<bool> {
     stream.set_nodelay(true)?;
     let (mut reader, mut writer) = (BufReader::with_capacity(64 * 1024, stream), stream);
@@ -123,7 +124,7 @@ fn say(writer: &mut impl Write, fields: &str, body: &str) -> io::Result<()> {
     writer.write_all(format!("HTTP/1.1 {fields}\r\n\r\n{body}").as_bytes())
 }
 
-/// What is done with a connection that is a tunnel.
+/// Serves a connection that is a tunnel.
 fn tunnel(
     kind: &str,
     reader: &mut impl Read,
@@ -206,9 +207,9 @@ fn count_body(reader: &mut impl BufRead, writer: &mut impl Write) -> io::Result<
 
 /// A frame that is part of a message.
 pub const CONTINUATION: u8 = 0;
-/// A frame that begins, or is, a text.
+/// A frame that begins, or is, a message of text.
 pub const TEXT: u8 = 1;
-/// A frame that begins, or is, bytes.
+/// A frame that begins, or is, a message of bytes.
 pub const BINARY: u8 = 2;
 /// A frame that ends a WebSocket.
 pub const CLOSE: u8 = 8;
@@ -220,23 +221,23 @@ pub const PONG: u8 = 10;
 /// A frame (RFC 6455 §5.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// It is the last of its message.
+    /// Whether the frame is the last of its message.
     pub is_last: bool,
-    /// What it is.
+    /// The kind of frame.
     pub opcode: u8,
-    /// What its payload is masked with.
+    /// The mask of the payload.
     pub mask: Option<[u8; 4]>,
     /// The payload, without a mask.
     pub payload: Vec<u8>,
 }
 
 impl Frame {
-    /// A whole message, or a frame that is none.
+    /// A whole message, or a control frame.
     pub fn whole(opcode: u8, payload: &[u8], mask: [u8; 4]) -> Frame {
         Frame { is_last: true, opcode, mask: Some(mask), payload: payload.to_vec() }
     }
 
-    /// Appends it.
+    /// Appends the frame.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.push(u8::from(self.is_last) << 7 | self.opcode);
         let masked = u8::from(self.mask.is_some()) << 7;
@@ -261,10 +262,10 @@ impl Frame {
         }
     }
 
-    /// The next one; `None` where the connection ends before its first byte.
+    /// Reads the next frame; `None` where the connection ends before its first byte.
     ///
     /// # Errors
-    /// What receiving has met, or that it ends within a frame.
+    /// The error of the connection, or that it ends within a frame.
     pub fn read(reader: &mut impl Read) -> io::Result<Option<Frame>> {
         let mut first = [0];
         if reader.read(&mut first)? == 0 {
@@ -297,7 +298,7 @@ impl Frame {
         Ok(Some(Frame { is_last: first[0] & 0x80 != 0, opcode: first[0] & 0x0f, mask, payload }))
     }
 
-    /// What `/echo` says to it.
+    /// Writes the answer of `/echo` to the frame.
     fn answer(&self, out: &mut Vec<u8>) {
         let opcode = match self.opcode {
             PONG => return,
@@ -317,9 +318,9 @@ fn unmask(payload: &mut [u8], mask: [u8; 4]) {
 
 /// A client's end of a tunnel.
 pub enum TunnelEnd {
-    /// A connection of HTTP/1.1, and what has come behind the head of its answer.
+    /// A connection of HTTP/1.1, and the bytes behind the head of its answer.
     Http1(BufReader<TcpStream>),
-    /// A stream of HTTP/2, and how much of what has come was taken.
+    /// A stream of HTTP/2, and how many of its bytes were taken.
     Http2 {
         /// The connection.
         client: Box<http2::Client>,
@@ -331,21 +332,21 @@ pub enum TunnelEnd {
 }
 
 impl TunnelEnd {
-    /// By HTTP/1.1.
+    /// Opens a tunnel over HTTP/1.1.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the server does not open it.
     pub fn by_http1(stream: TcpStream, path: &str) -> TunnelEnd {
         TunnelEnd::try_http1(stream, path).unwrap_or_else(|(_, head)| panic!("{head}"))
     }
 
-    /// The same, where another status is an answer, too.
+    /// Opens a tunnel over HTTP/1.1, where another status is a valid answer, too.
     ///
     /// # Errors
-    /// That status, and all that is known of the answer.
+    /// That status, and everything known of the answer.
     ///
     /// # Panics
-    /// If there is no answer, or the key is answered by another.
+    /// If there is no answer, or the answer to the key is wrong.
     pub fn try_http1(stream: TcpStream, path: &str) -> Result<TunnelEnd, (u16, String)> {
         let key = "dGhlIHNhbXBsZSBub25jZQ==";
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -367,18 +368,18 @@ impl TunnelEnd {
         Ok(TunnelEnd::Http1(reader))
     }
 
-    /// By HTTP/2.
+    /// Opens a tunnel over HTTP/2.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the server does not open it.
     pub fn by_http2(client: http2::Client, path: &str) -> TunnelEnd {
         TunnelEnd::try_http2(client, path).unwrap_or_else(|(_, answer)| panic!("{answer}"))
     }
 
-    /// The same, where another status is an answer, too.
+    /// Opens a tunnel over HTTP/2, where another status is a valid answer, too.
     ///
     /// # Errors
-    /// That status, and all that is known of the answer.
+    /// That status, and everything known of the answer.
     ///
     /// # Panics
     /// If there is no answer.
@@ -392,7 +393,7 @@ impl TunnelEnd {
         Ok(TunnelEnd::Http2 { client: Box::new(client), stream, taken: 0 })
     }
 
-    /// Sends all of this.
+    /// Sends all bytes.
     ///
     /// # Panics
     /// If it is not taken.
@@ -412,7 +413,7 @@ impl TunnelEnd {
         }
     }
 
-    /// Sends all of this while it receives; returns what has come until the other end.
+    /// Sends all pieces while it receives; returns the bytes that came before the other end.
     ///
     /// # Panics
     /// If it is not taken, or the tunnel ends in disorder.
@@ -430,7 +431,7 @@ impl TunnelEnd {
         self.rest()
     }
 
-    /// Says that nothing more comes from here.
+    /// Ends the sending direction.
     pub fn finish(&mut self) {
         match self {
             TunnelEnd::Http1(reader) => reader.get_ref().shutdown(Shutdown::Write).unwrap(),
@@ -440,7 +441,7 @@ impl TunnelEnd {
         }
     }
 
-    /// The next bytes, so many.
+    /// Reads the next `count` bytes.
     ///
     /// # Panics
     /// If they do not come.
@@ -461,10 +462,10 @@ impl TunnelEnd {
         }
     }
 
-    /// All that comes until the other end, which is an orderly one.
+    /// Reads all bytes until the other end, which must be orderly.
     ///
     /// # Panics
-    /// If it is none.
+    /// If the end is not orderly.
     pub fn rest(&mut self) -> Vec<u8> {
         match self {
             TunnelEnd::Http1(reader) => {
@@ -485,10 +486,10 @@ impl TunnelEnd {
         }
     }
 
-    /// Waits until it ends, otherwise than by an orderly end.
+    /// Waits until the tunnel ends, in another way than by an orderly end.
     ///
     /// # Panics
-    /// If it does not, or something comes before that.
+    /// If the tunnel does not end, or bytes come before that.
     pub fn ends_in_disorder(self) {
         match self {
             TunnelEnd::Http1(mut reader) => {
@@ -501,7 +502,7 @@ impl TunnelEnd {
         }
     }
 
-    /// Breaks off.
+    /// Breaks the connection off.
     pub fn cut(self) {
         match self {
             TunnelEnd::Http1(reader) => {
@@ -513,12 +514,12 @@ impl TunnelEnd {
     }
 }
 
-/// Asks for a WebSocket by HTTP/2, when the server has said that it knows these; returns the stream.
+/// Asks for a WebSocket over HTTP/2, when the server's settings allow it; returns the stream.
 ///
 /// # Panics
-/// If the server does not say that.
+/// If the server does not allow it.
 pub fn begin(client: &mut http2::Client, path: &str) -> u32 {
-    // it speaks when it knows who is there
+    // the server's settings, which allow tunnels, come when it has the client's preface
     client.raw(b"");
     client.until(http2::Client::may_open_tunnels);
     let more = [(":protocol", "websocket"), ("sec-websocket-version", "13")];

@@ -5,11 +5,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that should happen at once. Long, because a loaded machine
-/// is slow; it is only used up when a test fails.
+/// The time that a test waits for something that should happen at once. It is long, because a loaded
+/// machine is slow; it is only used up when a test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How reading ended.
+/// The way in which reading ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The other side closed its direction in order.
@@ -32,9 +32,9 @@ pub fn connect(addr: SocketAddr) -> TcpStream {
     stream
 }
 
-/// What can be read with a bound on the time.
+/// A connection that can be read with a bound on the time.
 pub trait Patient: Read {
-    /// Reading waits so long at most.
+    /// Bounds the time that a read waits.
     ///
     /// # Errors
     /// What the kernel says.
@@ -53,8 +53,8 @@ impl Patient for Socket {
     }
 }
 
-/// Reads what is there until `deadline` into `into`; returns as soon as something has come
-/// (`None`) or nothing more can come.
+/// Reads the bytes that come until `deadline` into `into`; returns as soon as some have come (`None`) or
+/// none can come any more.
 pub fn read_some(stream: &mut impl Patient, into: &mut Vec<u8>, deadline: Instant) -> Option<End> {
     let mut buffer = [0; 64 * 1024];
     loop {
@@ -89,8 +89,8 @@ pub fn read_to_end(stream: &mut impl Patient, patience: Duration) -> (Vec<u8>, E
     }
 }
 
-/// Opens a connection, sends `request` and returns everything that comes back until the server
-/// closes. The request should therefore ask for that (`Connection: close`).
+/// Opens a connection, sends `request` and returns all bytes that come back until the server closes. The
+/// request should therefore ask for that (`Connection: close`).
 ///
 /// # Panics
 /// If the server does not accept, or does not close within [`PATIENCE`].
@@ -98,10 +98,10 @@ pub fn exchange(addr: SocketAddr, request: &[u8]) -> Vec<u8> {
     exchange_within(addr, request, PATIENCE)
 }
 
-/// As [`exchange`], where the server computes for longer than it otherwise may.
+/// Does the same as [`exchange`], where the server computes for longer than it otherwise may.
 ///
 /// # Panics
-/// As [`exchange`], within `patience`.
+/// The same as of [`exchange`], within `patience`.
 pub fn exchange_within(addr: SocketAddr, request: &[u8], patience: Duration) -> Vec<u8> {
     let mut stream = connect(addr);
     // a server that refuses may close before it has read everything

@@ -1,6 +1,8 @@
-//! A real WordPress, as Debian has it: a copy of its files, a database of its own, and a php-fpm that runs them.
+//! A real WordPress, from Debian's package: a copy of its files, a database of its own, and a php-fpm
+//! that runs them.
 //!
-//! `scripts/install test` lays out what it needs, without installing it: its package brings another web server along.
+//! `scripts/install test` unpacks the packages that it needs, without installing them: the package of
+//! WordPress would bring another web server along.
 
 use crate::faults::site::Folder;
 use crate::faults::{has, soon};
@@ -11,13 +13,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Its user, who may do everything, and the password.
+/// The blog's administrator and the password.
 pub const ADA: (&str, &str) = ("ada", "a secret of ada");
 
 /// A blog at `http://example.com` with one post and one page, whose addresses are like `/2026/11/hello-world/`.
 #[derive(Debug)]
 pub struct WordPress {
-    /// It runs the scripts of the blog.
+    /// The php-fpm that runs the scripts of the blog.
     pub fpm: Fpm,
     _database: Database,
 }
@@ -35,7 +37,7 @@ impl Drop for Database {
     }
 }
 
-/// Where the packages are laid out.
+/// The directory of the unpacked packages.
 fn packages() -> Option<PathBuf> {
     let tools = env::var_os("FOREBAY_TOOLS").map(PathBuf::from);
     let tools = tools.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache/forebay")));
@@ -43,7 +45,7 @@ fn packages() -> Option<PathBuf> {
 }
 
 impl WordPress {
-    /// Installs it. `None`, said loudly of this test, where its packages are not laid out.
+    /// Installs WordPress. `None`, with a loud line about this test, if its packages are not unpacked.
     ///
     /// # Panics
     /// If it cannot be installed.
@@ -73,7 +75,7 @@ impl WordPress {
 }
 
 impl Database {
-    /// MariaDB without users: it asks nobody who comes, and its socket is in a folder of this test.
+    /// A MariaDB without users: it admits every client, and its socket is in a folder of this test.
     fn start(usr: &Path) -> Database {
         let folder = Folder::new();
         let data = folder.join("data");
@@ -121,7 +123,7 @@ fn libraries(usr: &Path) -> PathBuf {
         .unwrap_or_default()
 }
 
-/// What PHP must load: its own, and those that come with the packages.
+/// The extensions that PHP must load: its own, and those of the packages.
 fn extensions(usr: &Path) -> Vec<String> {
     let versions = fs::read_dir(usr.join("lib/php")).unwrap().flatten();
     let folder = versions.map(|entry| entry.path()).max().unwrap();
@@ -131,7 +133,7 @@ fn extensions(usr: &Path) -> Vec<String> {
     own.into_iter().chain(laid).collect()
 }
 
-/// Copies a folder, and what links in it lead to; a link that leads nowhere is left out.
+/// Copies a folder, and the targets of its links; a link without a target is left out.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().flatten() {
@@ -144,7 +146,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// `wp-config.php`. Nothing is fetched from elsewhere, and nothing is done by itself.
+/// The text of `wp-config.php`. Nothing is fetched from elsewhere, and no task runs by itself.
 fn settings(database: &Database) -> String {
     let socket = database.folder.join("db.sock");
     format!(
@@ -163,7 +165,7 @@ fn settings(database: &Database) -> String {
     )
 }
 
-/// What the page of installation does, and the form for permanent addresses.
+/// A script that does what the page of installation does, and what the form for permanent addresses does.
 const INSTALL: &str = "<?php
 [, $root, $name, $password] = $argv;
 define('WP_INSTALLING', true);

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{env, fs, process, thread};
 
-/// The user the server runs as when the tests run as root, so that file permissions count.
+/// The user of the server when the tests run as root, so that file permissions count.
 const NOBODY: u32 = 65_534;
 
 fn main() -> ExitCode {
@@ -98,15 +98,15 @@ fn trials(
     trials
 }
 
-/// What cases are played on: an engine that answers in one of its ways, and requests that come whole
-/// or cut anywhere. An answer depends on none of it.
+/// A way to play cases: an engine with a configuration, and requests that come whole or cut anywhere. An
+/// answer depends on none of it.
 #[derive(Clone, Copy)]
 struct Lane {
     engine: &'static str,
     way: &'static str,
     config: &'static str,
     manner: Manner,
-    /// Another lane of the engine plays the cases that may be cut.
+    /// Whether only cases are played that may not be cut; another lane of the engine plays the others.
     only_uncut: bool,
 }
 
@@ -123,7 +123,7 @@ impl Lane {
     }
 }
 
-/// Ways to play: their names, and the configuration that makes the server answer differently.
+/// The ways to play: their names, and the configuration that makes the server answer in another way.
 const WAYS: [(&str, &str, Manner); 7] = [
     ("", "", Manner::Whole),
     ("-in-pieces", "", Manner::Pieces),
@@ -134,16 +134,16 @@ const WAYS: [(&str, &str, Manner); 7] = [
     ("-handler", HANDLER, Manner::Whole),
 ];
 
-/// The lines by which TLS is spoken at a second address; the server's folder holds the pair.
+/// The comment that asks for TLS at a second address; the server's folder holds the certificate.
 const TLS: &str = "# tls\n";
 
-/// The lines by which HTTP/2 is spoken.
+/// The comment that asks for HTTP/2.
 const HTTP2: &str = "# http2\n";
 
-/// The lines by which a handler of a program answers, in which the server is.
+/// The comment that asks for a handler of a program with the server inside.
 const HANDLER: &str = "# handler\n";
 
-/// Cases, by the begin of their names, that a handler cannot pass, and why.
+/// The cases, by the beginning of their names, that a handler cannot pass, and the reasons.
 const NOT_BY_HANDLERS: &[(&str, &str)] = &[
     (
         "framing/body-bound-is-a-setting",
@@ -177,11 +177,11 @@ const NOT_BY_HANDLERS: &[(&str, &str)] = &[
     ("site/header-of-304", "the server names itself in each answer of a handler"),
 ];
 
-/// Folders whose cases are about what is HTTP/1's own.
+/// The folders whose cases are about HTTP/1 alone.
 const OF_HTTP1: [&str; 6] =
     ["expect/", "framing/", "header/", "host/", "persistence/", "request-line/"];
 
-/// Engines that read files their own way, and are played without a cache even when time is short.
+/// The engines that read files in their own way, and are played without a cache even when time is short.
 const UNCACHED: [&str; 2] = ["pool", "pipeline:never"];
 
 fn lanes(is_peer: bool) -> Vec<Lane> {
@@ -206,19 +206,20 @@ fn lanes(is_peer: bool) -> Vec<Lane> {
     engines.flat_map(chosen).chain(isolated).collect()
 }
 
-/// When so many servers run, those of lanes before are ended. Each watches files, and a user may do that 128
-/// times at once where nobody has raised `fs.inotify.max_user_instances`: there are other tests, too.
+/// The number of running servers from which those of earlier lanes (an engine and a way to reach it) are
+/// ended. Each server watches files, and by default a user has 128 inotify instances
+/// (`fs.inotify.max_user_instances`), which other tests need, too.
 const MOST: usize = 24;
 
 /// The running servers: one for each engine and configuration, shared by the cases.
 struct Fleet {
     root: PathBuf,
     servers: Mutex<HashMap<(&'static str, String), Arc<Running>>>,
-    /// What those that were ended said of panics.
+    /// The panics in the output of servers that were ended.
     panics: Mutex<String>,
 }
 
-/// A server, and where cases are played.
+/// A server, and the address where cases are played.
 struct Running {
     server: Server,
     addr: SocketAddr,
@@ -267,7 +268,7 @@ impl Fleet {
         }))
     }
 
-    /// One that cases reach through TLS.
+    /// Starts a server that cases reach through TLS.
     fn start_with_tls(&self, mut options: Options) -> Running {
         let (authority, addr) = (Authority::new(), free_addr());
         let folder = self.root.parent().unwrap();
@@ -283,7 +284,7 @@ impl Fleet {
         Running { server, addr: relay.addr }
     }
 
-    /// What the servers said of panics: a case may have its right answer all the same.
+    /// The panics in the output of the servers: a case may have its right answer all the same.
     fn panics(&self) -> String {
         let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         servers.values().for_each(|running| self.note(running));

@@ -4,8 +4,8 @@
 //! --print`, the manual and the commented sample all come from it; to add a setting, add a field to
 //! the type of its section and a row to the table beside it.
 //!
-//! No request passes through here: a [`Config`] is there before the first one, and the server makes of it what
-//! serves them.
+//! No request passes through here: a [`Config`] is complete before the first one, and the server makes of
+//! it what serves requests.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -13,15 +13,15 @@
 //! | `sections` | the tables: a file for each kind of section, with the type that it fills |
 //! | `values` | the types that a setting can have: how each is read from text, checked and printed |
 //! | `reading` | a TOML text into a [`ConfigDraft`], and a [`Config`] into one; the file of constants |
-//! | `checks` | what must hold between settings, and what is right and yet hardly meant |
+//! | `checks` | faults between settings, and settings that are valid but probably not meant |
 //! | [`texts`] | the texts of a configuration, and what their strings refer to outside of them |
-//! | `problems` | one thing that is wrong, where it is, and the line that says so |
+//! | `problems` | one fault, where it is, and the line that reports it |
 //! | [`lower`] | classes and rules as `forebay_policy` has them |
 //! | [`parse`](mod@parse) | all of it: a text into a [`Config`] |
 //!
-//! It deliberately asks nothing of the machine: whether a file is there, a name known or an address free is found
-//! out by the server, which also reads the files. What a text names outside of itself, a
-//! [`ConfigSource`] gives. So a text means the same everywhere.
+//! This crate deliberately asks nothing of the machine: the server finds out whether a file exists, a name
+//! is known or an address is free, and it also reads the files. A [`ConfigSource`] gives what a text names
+//! outside of itself. So a text means the same everywhere.
 //!
 //! ```
 //! let text = "root = \"/srv/www\"\n[timeouts]\nhaed = \"5s\"\n";
@@ -103,13 +103,13 @@ use forebay_site::rules::Network;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Everything that can be configured, typed and resolved. What each field means, its range and its
-/// default stand in the tables under the same key.
+/// A whole configuration, typed and resolved. The meaning, range and default of each field stand in the
+/// tables under the same key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Where connections are accepted, and by what; at least one.
+    /// Where connections are accepted, and by which engine; at least one.
     pub listeners: Vec<ListenerConfig>,
-    /// What is served; at least one, and at most one without hosts.
+    /// The sites; at least one, and at most one without hosts.
     pub sites: Vec<SiteConfig>,
     /// `[[class]]`, in the order of the file; empty means one class for everything
     pub classes: Vec<ClassConfig>,
@@ -119,9 +119,10 @@ pub struct Config {
     pub tcp: Vec<TcpConfig>,
     /// `[[protect]]`: servers besides this one that the kernel protects
     pub protects: Vec<ProtectConfig>,
-    /// What `forebay policy set` has changed since the file was read, the last assignment of each target.
+    /// The changes by `forebay policy set` since the file was read, the last assignment of each target.
     pub assigned: Vec<PolicyOverride>,
-    /// What the sets hold that rules name by `client_set`, as the server has read them; no file says it.
+    /// The contents of the sets that rules name by `client_set`, as the server has read them; not set by a
+    /// file.
     pub sets: AddressSets,
     /// `policy.ban_files`
     pub ban_files: Vec<PathBuf>,
@@ -139,11 +140,11 @@ pub struct Config {
     pub gate_rules: GateRules,
     /// `firewall.*`
     pub firewall: FirewallSettings,
-    /// For requests that belong to no site: what the top level says.
+    /// The access log of requests that belong to no site: `log` of the top level.
     pub log: LogConfig,
-    /// For requests that belong to no site: `server_header` of the top level.
+    /// `server_header` of the top level, for requests that belong to no site.
     pub server_header: bool,
-    /// `sample`: every so many requests one is timed; 0 is never
+    /// `sample`: one in this number of requests is timed; 0 is never
     pub sample: u64,
     /// `durations`
     pub durations: bool,
@@ -187,11 +188,11 @@ pub struct Config {
     pub isolated: Isolated,
     /// `include`
     pub include: Vec<IncludePattern>,
-    /// What else it was read from; no file says it.
+    /// The other files and texts that the configuration was read from; not set by a file.
     pub origin: ConfigOrigin,
-    /// Which stage this process is, with the engine isolated; no file says it.
+    /// The stage that this process is, with the engine isolated; not set by a file.
     pub place: Option<StageProcess>,
-    /// The server is a part of another program, and leaves the process as it is; no file says it.
+    /// Whether the server is a part of another program, and leaves the process as it is; not set by a file.
     pub is_guest: bool,
 }
 
@@ -200,13 +201,13 @@ pub struct Config {
 pub struct PolicyOverride {
     /// `NAME.KEY=VALUE`
     pub assignment: String,
-    /// It holds through reloads, while the file goes on saying what it said.
+    /// Whether the change holds through reloads, as long as the file's own value stays the same.
     pub is_kept: bool,
-    /// What the file said; `None` if it said nothing.
+    /// The value in the file; `None` if the file has none.
     pub file_value: Option<String>,
 }
 
-/// How long is waited for what.
+/// Time limits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TimeoutsConfig {
     /// `timeouts.head`
@@ -240,7 +241,7 @@ pub struct KeepAliveConfig {
     pub announce: bool,
 }
 
-/// How much a client may ask for.
+/// Limits on what a client may send and use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LimitsConfig {
     /// `limits.head_bytes`
@@ -264,7 +265,7 @@ pub struct LimitsConfig {
 }
 
 impl LimitsConfig {
-    /// What the heads of requests are read by.
+    /// The limits by which heads of requests are parsed.
     pub fn head(&self) -> HeadLimits {
         let as_usize = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         HeadLimits {
@@ -276,7 +277,7 @@ impl LimitsConfig {
     }
 }
 
-/// What is kept in memory.
+/// Settings of the cache.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CacheConfig {
     /// `cache.bytes`; 0 is no data cache
@@ -346,7 +347,7 @@ impl KeyPairs {
         self.certificates.is_empty()
     }
 
-    /// All these files.
+    /// The paths of all these files.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.certificates.iter().chain(&self.keys)
     }
@@ -364,7 +365,7 @@ pub struct ClientCertificates {
 }
 
 impl ClientCertificates {
-    /// The files that are read: none where clients are not asked.
+    /// The files that are read: none where clients are not asked for certificates.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let is_read = self.asked != AskClients::Off;
         self.authorities.iter().chain(&self.revoked).filter(move |_| is_read)
@@ -382,7 +383,7 @@ pub struct HelpersConfig {
     pub niceness: u64,
 }
 
-/// What only the engine `pipeline` is told.
+/// Settings of the engine `pipeline` alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PipelineConfig {
     /// `pipeline.fuse`
@@ -409,18 +410,18 @@ pub struct PipelineConfig {
     pub send_wait: Duration,
     /// `pipeline.calibration`
     pub calibration: Option<PathBuf>,
-    /// What that file says.
+    /// The contents of that file.
     pub calibrated: Option<Calibration>,
 }
 
-/// The socket that commands come by.
+/// The socket that takes commands.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ControlConfig {
     /// `control.socket`
     pub socket: ControlSocketChoice,
 }
 
-/// What the kernel keeps the server from.
+/// What the kernel forbids the server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SandboxConfig {
     /// `sandbox.landlock`

@@ -1,4 +1,4 @@
-//! Classes and rules as `forebay_policy` has them: with everything that is not said at its default.
+//! Classes and rules as `forebay_policy` takes them: settings that the text leaves out have their defaults.
 
 use crate::values::limit::{ConnectionLimit, ErrorStatus, InFlightConfig, RequestLimit};
 use crate::{
@@ -24,7 +24,7 @@ fn lowered(
     (classes, rules.collect())
 }
 
-/// Whether classes and rules make a policy. They are compiled once, when that is to be in force.
+/// Checks that classes and rules make a policy. They are compiled once, when the policy comes into force.
 ///
 /// # Errors
 /// What is wrong with them.
@@ -36,7 +36,7 @@ pub(crate) fn check(classes: &[ClassConfig], rules: &[RuleConfig]) -> Result<(),
 /// Compiles classes and rules.
 ///
 /// # Errors
-/// What is wrong with them. The checks of a configuration leave nothing.
+/// What is wrong with them. A configuration that has passed the checks has no faults here.
 pub(crate) fn policy(
     classes: &[ClassConfig],
     rules: &[RuleConfig],
@@ -47,7 +47,7 @@ pub(crate) fn policy(
 }
 
 impl Config {
-    /// Its classes and rules, compiled.
+    /// The configuration's classes and rules, compiled.
     ///
     /// # Errors
     /// What is wrong with them: nothing if the configuration was [parsed](crate::parse()).
@@ -57,7 +57,7 @@ impl Config {
 }
 
 impl ClassConfig {
-    /// What the policy is told of it.
+    /// The class as the policy takes it.
     pub fn to_policy(&self) -> class::Class {
         class::Class {
             name: self.name.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -71,13 +71,13 @@ impl ClassConfig {
 }
 
 impl RuleConfig {
-    /// What the policy is told of it, as the one at this [place](RuleConfig::placed), while the sets that it names
-    /// hold no address.
+    /// The rule as the policy takes it, as the one at this [place](RuleConfig::placed), while the sets that
+    /// it names hold no address.
     pub fn to_policy(&self, place: usize) -> rule::Rule {
         self.with_sets(place, &AddressSets::default())
     }
 
-    /// What the policy is told of it.
+    /// The rule as the policy takes it, with the addresses of the sets that it names.
     fn with_sets(&self, place: usize, sets: &AddressSets) -> rule::Rule {
         rule::Rule {
             name: self.name(place),
@@ -115,7 +115,7 @@ impl RuleConditions {
         let held = held.flat_map(|endpoints| endpoints.iter().cloned());
         let mut client: Vec<Endpoint> = self.client.0.iter().cloned().chain(held).collect();
         if client.is_empty() && !self.client_set.0.is_empty() {
-            // without an address it would be about every client
+            // without any address the rule would fit every client
             client.push(Endpoint::nowhere());
         }
         Conditions {
@@ -136,7 +136,7 @@ impl RuleConditions {
 }
 
 impl ConnectionLimit {
-    /// What becomes of connections over the limit. A reset costs the least.
+    /// How connections over the limit are refused. A reset costs the least.
     pub(crate) fn over(&self) -> Refuse {
         self.over.0.unwrap_or(Refuse::Reset)
     }
@@ -153,7 +153,7 @@ impl ConnectionLimit {
 }
 
 impl RequestLimit {
-    /// Between which rates the agent may choose, if it may.
+    /// The rates between which the agent may choose, if it may.
     fn bounds(&self) -> Option<rule::Bounds> {
         let rate = self.rate?;
         let (least, most) = (self.rate_min.unwrap_or(rate), self.rate_max.unwrap_or(rate));
@@ -178,7 +178,7 @@ impl RequestLimit {
 }
 
 impl InFlightConfig {
-    /// What becomes of requests over the limit.
+    /// What happens to requests over the limit.
     pub(crate) fn over(&self) -> OverChoice {
         self.over.0.unwrap_or_default()
     }
@@ -192,7 +192,8 @@ impl InFlightConfig {
     }
 }
 
-/// What becomes of requests over a limit: how long one waits and how many do means something in a queue.
+/// What happens to requests over a limit. The time and the number of waiting requests matter in a queue
+/// only.
 fn over(
     over: OverChoice,
     status: Option<ErrorStatus>,

@@ -1,4 +1,4 @@
-//! A text into a [`Config`], or into everything that is wrong with it.
+//! Parses a text into a [`Config`], or into all its faults.
 
 use crate::problems::path;
 use crate::table::ConfigReader;
@@ -6,24 +6,24 @@ use crate::values::without_parents::without_named_parents;
 use crate::{ClassConfig, Config, ConfigDraft, Problem, RuleConfig, Wrong};
 use std::path::{Path, PathBuf};
 
-/// Reads a configuration from `text`. `file` is its name for messages, and the directory it names
-/// is where relative paths begin. Touches no file.
+/// Reads a configuration from `text`. `file` is its name for messages, and the directory in that name is
+/// where relative paths begin. Touches no file.
 ///
 /// # Errors
-/// Everything that is wrong with it, in the order of the text. Of a text that is not TOML, the
-/// first place where it is not.
+/// Everything that is wrong with the text, in its order. If the text is not TOML, the first place where it
+/// is not.
 pub fn parse(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
     let mut reader = ConfigReader::new(text, file);
     checked(&mut reader, file, without_named_parents).map(ConfigDraft::resolve)
 }
 
-/// The first thing that does not hold together in a configuration whose values are right, each by
-/// itself, and where: by its place in a text that says all of it.
+/// The first fault between settings whose values are each valid, and its place in a text that has all
+/// settings.
 pub fn at_odds(config: &Config) -> Option<(path::Path, Wrong)> {
     let text = config.to_toml();
     let mut reader = ConfigReader::new(&text, "");
     let mut draft = reader.draft();
-    // no text says which program has added what
+    // a text cannot say which program has added a class or a rule
     let owners = config.rules.iter().map(|rule| rule.owner.clone());
     draft.rules.iter_mut().zip(owners).for_each(|(rule, owner)| rule.owner = owner);
     let owners = config.classes.iter().map(|class| class.owner.clone());
@@ -36,8 +36,8 @@ pub fn at_odds(config: &Config) -> Option<(path::Path, Wrong)> {
     })
 }
 
-/// The first thing that does not hold together in the classes and rules of a configuration, where each says
-/// what it must. Nothing is written or read for that: there may be ten thousand.
+/// The first fault between the classes and rules of a configuration, each of which is valid. No text is
+/// written or read for that, because there may be ten thousand rules.
 pub fn rules_at_odds(config: &Config) -> Option<(path::Path, Wrong)> {
     let Config { agent, identity, classes, rules, .. } = config;
     let mut draft = ConfigDraft::new();
@@ -48,7 +48,7 @@ pub fn rules_at_odds(config: &Config) -> Option<(path::Path, Wrong)> {
     wrong.into_iter().next()
 }
 
-/// The classes and rules of a text that has nothing else, each by itself.
+/// Reads the classes and rules of a text that has nothing else, each by itself.
 ///
 /// # Errors
 /// What cannot be read, and what is missing.
@@ -64,17 +64,18 @@ pub fn classes_and_rules(text: &str) -> Result<(Vec<ClassConfig>, Vec<RuleConfig
     if problems.is_empty() { Ok((classes, rules)) } else { Err(problems) }
 }
 
-/// What does not hold together in what the reader has read.
+/// The faults between the settings that the reader has read.
 fn odds(draft: &ConfigDraft, reader: &ConfigReader<'_>) -> Vec<(path::Path, Wrong)> {
     let mut wrong = draft.problems(Some(reader));
     wrong.retain(|(path, wrong)| !matches!(wrong, Wrong::Missing { .. }) || !reader.has(path));
     wrong
 }
 
-/// What the reader's text says, if it holds together. `place` makes of a path with `..` one without.
+/// Resolves the reader's text, if its settings fit together. `place` turns a path with `..` into one
+/// without.
 ///
 /// # Errors
-/// As of [`parse`].
+/// The same as of [`parse`].
 pub fn checked(
     reader: &mut ConfigReader<'_>,
     file: &str,
@@ -83,10 +84,10 @@ pub fn checked(
     checked_with(reader, file, place, |_, _| ())
 }
 
-/// As [`checked`], with what `prepare` adds that no text can say.
+/// Resolves the text like [`checked`], with additions of `prepare` that no text can make.
 ///
 /// # Errors
-/// As of [`parse`].
+/// The same as of [`parse`].
 pub fn checked_with(
     reader: &mut ConfigReader<'_>,
     file: &str,

@@ -1,10 +1,9 @@
-//! What a table of settings is made of. One row makes a setting: how it is parsed, its default, its
-//! range, and what the manual, the sample and `forebay check --print` say about it.
+//! The tables of settings. One row makes a setting: how it is parsed, its default, its range, and what the
+//! manual, the sample and `forebay check --print` say about it.
 //!
 //! A kind of section is a type with a table: [`Config`](crate::Config) has the rows of the process,
 //! [`ListenerConfig`](crate::ListenerConfig) those of a listener, [`SiteConfig`](crate::SiteConfig) those of a site, and
-//! each list of a site is a kind of its own. The reader, the printer and the manual know nothing
-//! else.
+//! each list of a site is a kind of its own. The reader, the printer and the manual need nothing else.
 
 mod printer;
 mod reader;
@@ -17,7 +16,7 @@ pub use reader::ConfigReader;
 use std::fmt;
 use toml_edit::TableLike;
 
-/// There is such a thing, but not in this program.
+/// A section or setting exists, but not in this program.
 #[derive(Debug)]
 pub(crate) struct NotBuilt {
     /// The Cargo feature that the program was built without.
@@ -35,54 +34,54 @@ impl fmt::Display for NotBuilt {
 
 /// One setting of a section of the kind `T`.
 pub struct Setting<T: 'static> {
-    /// Its path within the section: `name` or `subsection.name`.
+    /// The setting's path within the section: `name` or `subsection.name`.
     pub key: &'static str,
-    /// What holds if it is not set.
+    /// The value, or its absence, if nothing is set.
     pub preset: Preset,
     /// The smallest and the largest value allowed.
     pub range: Option<(&'static str, &'static str)>,
-    /// What it means, in plain sentences for the operator. The first one stands alone.
+    /// The meaning, in plain sentences for the operator. The first one stands alone.
     pub meaning: &'static str,
     /// A value as it may stand in a file, other than the default where that makes sense.
     pub example: &'static str,
-    /// Where it is kept.
+    /// The field in which the value is kept.
     pub at: fn(&mut T) -> &mut dyn Value,
 }
 
-/// What holds for a setting that is not set.
+/// The value of a setting that is not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
-    /// This default, as text.
+    /// A default, as text.
     Value(&'static str),
-    /// These items of a list.
+    /// The items of a list.
     Items(&'static [&'static str]),
-    /// No value; this is what comes of it.
+    /// No value; with the effect of that.
     Unset(&'static str),
-    /// Nothing: it must be set.
+    /// None: the setting must be set.
     Required,
 }
 
 /// A list of sections within a section of the kind `T`: `[[name]]`.
 pub struct SectionList<T: 'static> {
-    /// Its name.
+    /// The list's name.
     pub name: &'static str,
-    /// What it is for, in plain sentences.
+    /// The purpose of the list, in plain sentences.
     pub meaning: &'static str,
-    /// Where it is kept.
+    /// The field in which the list is kept.
     pub at: fn(&mut T) -> &mut dyn Items,
 }
 
 /// A kind of section.
 pub trait Section: Sized + 'static {
-    /// Its settings, those of a subsection together and after those of none.
+    /// The section's settings: first those without a subsection, then those of each subsection together.
     const SETTINGS: &'static [Setting<Self>];
-    /// The lists of sections within it.
+    /// The lists of sections within the section.
     const LISTS: &'static [SectionList<Self>] = &[];
 
-    /// One in which nothing is set, not even to its default.
+    /// A section in which nothing is set, not even to its default.
     fn blank() -> Self;
 
-    /// One with every setting at its default.
+    /// A section with every setting at its default.
     fn preset() -> Self {
         let mut section = Self::blank();
         for setting in Self::SETTINGS {
@@ -103,29 +102,29 @@ pub trait Section: Sized + 'static {
 
 /// The sections of a list, whatever their kind.
 pub trait Items {
-    /// Reads one more.
+    /// Reads one more section.
     fn read(&mut self, reader: &mut ConfigReader<'_>, path: &Path, table: &dyn TableLike);
-    /// Prints all.
+    /// Prints all sections.
     fn print(&self, printer: &mut Printer, name: &str);
-    /// The rows of their kind.
+    /// The settings of this kind of section, as rows.
     fn rows(&self) -> Vec<SettingDescription>;
 }
 
-/// What a list of sections holds: something made of a section.
+/// The value that is made of each section of a list.
 pub trait Item: Sized + 'static {
-    /// The kind of section it is written as.
+    /// The kind of section from which the value is made.
     type Section: Section;
 
     /// The Cargo feature that this program was built without, so that the list is refused.
     const LACKS: Option<&'static str> = None;
 
-    /// What the section says, checked as a whole.
+    /// Makes the value from a section, which is checked as a whole.
     ///
     /// # Errors
-    /// The key that is wrong, and what is wrong with it.
+    /// The key at fault, and the fault.
     fn new(section: Self::Section) -> Result<Self, (&'static str, Wrong)>;
 
-    /// A section that says it.
+    /// The section that makes this value.
     fn section(&self) -> Self::Section;
 }
 
@@ -150,24 +149,24 @@ impl<I: Item> Items for Vec<I> {
     }
 }
 
-/// A setting without the place it is kept, for texts about it.
+/// A setting without its field, for texts about it.
 #[derive(Clone, Debug)]
 pub struct SettingDescription {
-    /// Its path within the section.
+    /// The setting's path within the section.
     pub key: &'static str,
-    /// What holds if it is not set.
+    /// The value, or its absence, if nothing is set.
     pub preset: Preset,
     /// The default as TOML, if it has one.
     pub preset_toml: Option<String>,
     /// The smallest and the largest value allowed.
     pub range: Option<(&'static str, &'static str)>,
-    /// What it means.
+    /// The meaning, in plain sentences.
     pub meaning: &'static str,
     /// An example of a value.
     pub example: &'static str,
-    /// What a value looks like.
+    /// The form of a value, in words.
     pub expected: &'static str,
-    /// The words it may be, if it is one of a few.
+    /// The words allowed, if the value is one of a few.
     pub choices: &'static [&'static str],
     /// The TOML type.
     pub form: Form,
@@ -200,7 +199,8 @@ impl<T> Setting<T> {
         split(self.key).0
     }
 
-    /// Sets it to what `text` says, if that is within the range. A list takes it as one more item.
+    /// Sets the setting to the value of `text`, if that is within the range. A list takes it as one more
+    /// item.
     ///
     /// # Errors
     /// What is wrong with the text; then nothing is set.
@@ -211,7 +211,7 @@ impl<T> Setting<T> {
     }
 }
 
-/// Whether what `text` amounts to is within a range.
+/// Whether the amount that `text` means is within a range.
 pub(crate) fn in_range(
     value: &dyn Value,
     range: Option<(&'static str, &'static str)>,
@@ -226,7 +226,7 @@ pub(crate) fn in_range(
     Ok(())
 }
 
-/// A key as subsection, empty if it is in none, and name.
+/// Splits a key into its subsection, which may be empty, and its name.
 pub fn split(key: &str) -> (&str, &str) {
     key.rsplit_once('.').unwrap_or(("", key))
 }
@@ -242,10 +242,10 @@ impl SettingDescription {
         split(self.key).1
     }
 
-    /// Its default in words, ready for a sentence.
+    /// The default in words, ready for a sentence.
     pub fn default(&self) -> String {
         match self.preset {
-            // a sign alone would look like a mistake
+            // a default of signs alone, such as a slash, is quoted: it would look like a mistake
             Preset::Value(default) if !default.contains(char::is_alphanumeric) => {
                 format!("{default:?}")
             }
@@ -257,7 +257,7 @@ impl SettingDescription {
         }
     }
 
-    /// A line that sets it to its example.
+    /// A line that sets the setting to its example.
     pub fn line(&self) -> String {
         format!("{} = {}", self.name(), self.example)
     }
@@ -304,7 +304,7 @@ mod tests {
                 let (least, most) = setting.range.unzip();
                 for text in [least, most].into_iter().flatten() {
                     let is_accepted = match (setting.at)(&mut section) {
-                        // each stage has one, and is named
+                        // a table needs the name of a stage
                         value if value.form() == Form::Table => value.put("process", text).is_ok(),
                         _ => setting.set(&mut section, text).is_ok(),
                     };
@@ -337,7 +337,7 @@ mod tests {
             }
         }
         every_kind!(check);
-        // what stands at the top level is told apart by name
+        // settings at the top level share one namespace, so their names differ
         let rows =
             [rows::<crate::Config>(), rows::<ListenerConfig>(), rows::<SiteConfig>()].concat();
         for row in &rows {
@@ -357,7 +357,7 @@ mod tests {
         every_kind!(check);
     }
 
-    /// What is said of an example that needs what is another setting's.
+    /// The beginnings of messages about an example that needs another setting beside it.
     const NEEDS_ANOTHER: [&str; 11] = [
         "cannot include ",
         "nobody could connect: set trusted_proxies",
@@ -399,7 +399,7 @@ mod tests {
         every_kind!(check);
     }
 
-    /// A list that no program is built with.
+    /// A kind of list that no program is built with.
     struct Lacked;
 
     impl Item for Lacked {

@@ -1,14 +1,15 @@
-//! A chat with history: whoever comes sees what was written before, and then what others write, as they write it.
+//! A chat with history: each visitor sees what was written before, and then what others write, as they
+//! write it.
 //! `cargo run --example chat -p forebay`, then two windows of a browser.
 
 use forebay::{Sender, Server, ServerBuilder, channel};
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Lines that are kept for those who come later.
+/// Lines that are kept for visitors who come later.
 const HISTORY: usize = 100;
 
-/// Lines that wait for one reader; who is further behind misses some.
+/// Lines that wait for one reader; a reader that is further behind misses some.
 const BEHIND: usize = 64;
 
 const PAGE: &str = "<!doctype html><meta charset=utf-8><title>Chat</title>
@@ -29,14 +30,14 @@ document.getElementById('form').onsubmit = event => {
 </script>
 ";
 
-/// What was said, and who listens.
+/// The lines so far, and the readers that wait for more.
 #[derive(Default)]
 struct Room {
     history: Vec<Arc<str>>,
     listeners: Vec<Sender<Arc<str>>>,
 }
 
-/// What is served.
+/// A server with the chat.
 pub(crate) fn chat() -> ServerBuilder {
     let room = Arc::<Mutex<Room>>::default();
     let heard = Arc::clone(&room);
@@ -48,7 +49,7 @@ pub(crate) fn chat() -> ServerBuilder {
                 .field("Cache-Control", "no-store")?;
             let (sender, receiver) = channel(BEHIND);
             let history = {
-                // held for no longer than this: a lock keeps a loop of fibers waiting
+                // the lock is held no longer than this: a lock keeps a loop of fibers waiting
                 let mut room = heard.lock().unwrap_or_else(PoisonError::into_inner);
                 room.listeners.push(sender);
                 room.history.clone()
@@ -71,7 +72,7 @@ pub(crate) fn chat() -> ServerBuilder {
             room.history.push(Arc::clone(&line));
             let more = room.history.len().saturating_sub(HISTORY);
             room.history.drain(..more);
-            // who has left is left out from now on
+            // a reader that has left is removed
             room.listeners.retain(|listener| {
                 listener.try_send(Arc::clone(&line)) != Err(forebay::ChannelError::Closed)
             });

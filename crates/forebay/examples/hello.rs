@@ -3,7 +3,7 @@
 use forebay::{Server, ServerBuilder};
 use std::time::Duration;
 
-/// What is served.
+/// A server with two handlers.
 pub(crate) fn hello() -> ServerBuilder {
     Server::builder()
         .handler("/hello", |request, response| {
@@ -11,7 +11,7 @@ pub(crate) fn hello() -> ServerBuilder {
             Ok(response.text(format!("Hello, {name}!\n"))?)
         })
         .handler("/later", |_, response| {
-            // others are served meanwhile
+            // other requests are served meanwhile
             forebay::sleep(Duration::from_secs(1))?;
             Ok(response.text("a second later\n")?)
         })

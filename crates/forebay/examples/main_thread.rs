@@ -5,7 +5,7 @@ use forebay::{MainHandle, MainThread, Server, ServerBuilder};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// The state: of a kind that no other thread may touch.
+/// The state, of a kind that no other thread may touch.
 #[derive(Default)]
 struct Model {
     lamps: Rc<RefCell<Vec<bool>>>,
@@ -13,7 +13,7 @@ struct Model {
 
 thread_local!(static MODEL: Model = Model { lamps: Rc::new(RefCell::new(vec![false; 8])) });
 
-/// What is served, for the thread behind this handle.
+/// A server whose handlers reach the main thread by this handle.
 pub(crate) fn lamps(main: &MainHandle) -> ServerBuilder {
     let (show, switch) = (main.clone(), main.clone());
     Server::builder()

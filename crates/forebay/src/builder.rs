@@ -1,4 +1,4 @@
-//! What a server is made of, before it starts.
+//! The builder of a server.
 
 use crate::error::ServerError;
 use crate::parts::{BuilderParts, ConfigText, HandlerOptions};
@@ -14,16 +14,16 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Handlers on fibers at the same time, unless it is said.
+/// The default number of handlers on fibers at the same time.
 const MOST_FIBERS: usize = 10_000;
 
-/// Handlers on threads at the same time, and requests that wait for one, unless it is said.
+/// The default numbers of handlers on threads at the same time, and of requests that wait for a thread.
 const MOST_THREADS: usize = 64;
 const MOST_WAITING: usize = 1_000;
 
 /// A server before it starts.
 ///
-/// Nothing that is set here is looked at before [`start`](ServerBuilder::start): that says all that is wrong.
+/// No setting is checked before [`start`](ServerBuilder::start), which reports everything that is wrong.
 pub struct ServerBuilder {
     parts: BuilderParts,
     sockets: Vec<OwnedFd>,
@@ -79,7 +79,7 @@ impl ServerBuilder {
     /// Accepts from this socket, which is bound already.
     ///
     /// # Errors
-    /// What the kernel says of it.
+    /// The error of the kernel.
     pub fn listener(mut self, socket: TcpListener) -> std::io::Result<ServerBuilder> {
         socket.set_nonblocking(true)?;
         self.parts.given.push(socket.local_addr()?.to_string());
@@ -90,7 +90,7 @@ impl ServerBuilder {
     /// Accepts from this socket, which is bound to a path.
     ///
     /// # Errors
-    /// What the kernel says of it; `InvalidInput` if it has no path.
+    /// The error of the kernel; `InvalidInput` if the socket has no path.
     pub fn unix_listener(mut self, socket: UnixListener) -> std::io::Result<ServerBuilder> {
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
@@ -100,8 +100,8 @@ impl ServerBuilder {
         Ok(self)
     }
 
-    /// Sets how connections are served: `"fibers"`, `"event"`, `"threads"`, `"pool"` or `"pipeline"`. Without it, and
-    /// if the configuration names none, `"fibers"`.
+    /// Sets the engine: `"fibers"`, `"event"`, `"threads"`, `"pool"` or `"pipeline"`. Without this call,
+    /// and if the configuration names none, it is `"fibers"`.
     #[must_use]
     pub fn engine(self, word: impl Into<String>) -> ServerBuilder {
         self.set("engine", word.into())
@@ -114,8 +114,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Has this handler answer a path and all beneath it, or a pattern with stars, on all sites; `=/path` is that path
-    /// alone. The route that says most of a path counts, as in a file.
+    /// Has this handler answer a path and everything beneath it, or a pattern with stars, on all sites;
+    /// `=/path` is that path alone. The most specific route counts, as in a file.
     #[must_use]
     pub fn handler<F>(self, path: impl Into<String>, handler: F) -> ServerBuilder
     where
@@ -124,7 +124,8 @@ impl ServerBuilder {
         self.handler_with(path, HandlerOptions::default(), handler)
     }
 
-    /// The same, with bounds of its own, and for a type that is no closure.
+    /// Has this handler answer a path, with bounds of its own; the handler may be of a type that is no
+    /// closure.
     #[must_use]
     pub fn handler_with(
         mut self,
@@ -136,9 +137,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Has this code, which must not wait, be given the requests of a path, to be answered later by tasks or threads of
-    /// the program: no fiber and no thread of the server is used. The crate `forebay-tower` has services of `tower`,
-    /// `axum` for one, answer so.
+    /// Gives the requests of a path to this code, which must not wait. Tasks or threads of the program
+    /// answer them later: no fiber and no thread of the server is used. With the crate `forebay-tower`,
+    /// services of `tower`, such as those of `axum`, answer like this.
     ///
     /// ```
     /// use std::sync::{Mutex, mpsc};
@@ -178,8 +179,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets how many handlers run at the same time with the engine `fibers`, over all loops, detached ones of all
-    /// engines among them; more requests get 503. Default: 10,000. A waiting one takes the pages of its stack that it has used, 8 KiB or more, of at most 128 KiB.
+    /// Sets how many handlers run at the same time with the engine `fibers`, over all loops, detached
+    /// ones of all engines among them; more requests get 503. Default: 10,000. A handler that waits uses
+    /// the pages of its stack that it has touched: 8 KiB or more, and at most 128 KiB.
     #[must_use]
     pub fn most_fibers(mut self, count: usize) -> ServerBuilder {
         self.fibers = count;
@@ -200,7 +202,7 @@ impl ServerBuilder {
     /// Starts the server: when this returns, clients are served.
     ///
     /// # Errors
-    /// Everything that is wrong with the configuration, or what is in the way.
+    /// Everything that is wrong with the configuration, or the obstacle.
     pub fn start(self) -> Result<Server, ServerError> {
         let places = Arc::new(HandlerPlaces::new(self.fibers, self.threads, self.waiting));
         let (config, warnings) = self.parts.config(&places)?;
@@ -210,7 +212,7 @@ impl ServerBuilder {
 }
 
 impl Server {
-    /// What a server is made of.
+    /// The parts of the server: text, settings and handlers.
     pub fn builder() -> ServerBuilder {
         ServerBuilder::new()
     }

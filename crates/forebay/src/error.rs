@@ -1,40 +1,41 @@
-//! Why a server cannot be had.
+//! Errors of a server.
 
 use forebay_config::Problem;
 use forebay_server::run::guest::GuestError;
 use std::path::PathBuf;
 use std::{fmt, io};
 
-/// Why a server could not start, or has not ended well.
+/// The reason why a server could not start, or has not ended well.
 ///
-/// `Debug` is the same text as `Display`: it is what a `main` prints that returns the error.
+/// `Debug` is the same text as `Display`, because a `main` that returns the error prints `Debug`.
 #[non_exhaustive]
 pub enum ServerError {
     /// The file of the configuration cannot be read.
     File {
-        /// Where it is.
+        /// The path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         error: io::Error,
     },
-    /// Something that was set by a call is wrong.
+    /// A value that a call has set is wrong.
     Setting {
         /// The setting, or the handler.
         key: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// The configuration is wrong, everything listed.
+    /// The configuration has faults, all of which are listed.
     Config(Vec<Problem>),
     /// The server could not be started, or has failed.
     Guest(GuestError),
-    /// Another configuration was not taken over; what is in force stays.
+    /// A new configuration was not taken over; the present one stays in force.
     Reload(String),
-    /// The server has ended, and handlers have not: they wait for something that nothing has ended.
+    /// The server has ended, and handlers still run: they wait for something that does not end with the
+    /// server.
     HandlersRun {
-        /// How many threads.
+        /// The number of threads.
         threads: usize,
-        /// How many fibers, and requests that handlers have kept.
+        /// The number of fibers, and of requests that handlers have kept.
         others: usize,
     },
 }

@@ -23,16 +23,18 @@
 //!
 //! # A handler is straight-line code
 //!
-//! It gets a [`Request`] that is its own and writes a [`Response`]; both may wait for the client. It may also wait for
-//! anything else: a [`sleep`], a [`channel`], a socket ([`readable`], [`writable`]), or what the program's main thread
-//! returns ([`MainHandle::call`]). With the engine `fibers`, which is the default, each request has a fiber, and
-//! others go on meanwhile; with the others it has a thread of a bounded number. The source is the same.
+//! A handler gets a [`Request`] that is its own and writes a [`Response`]; both may wait for the client. It
+//! may also wait for anything else: a [`sleep`], a [`channel`], a socket ([`readable`], [`writable`]), or
+//! what the program's main thread returns ([`MainHandle::call`]). With the engine `fibers`, which is the
+//! default, each request has a fiber, and others go on meanwhile; with the other engines it has one of a
+//! bounded number of threads. The source is the same.
 //!
-//! * Its waits end with an error when the client leaves, when the time for the answer is over
+//! * The handler's waits end with an error when the client leaves, when the time for the answer is over
 //!   ([`HandlerOptions::answer_within`]) and when the server stops: pass it on with `?`.
 //! * An error or a panic is 500 if nothing of the answer was sent; else the client sees that it is broken. The program
 //!   goes on.
-//! * It may change the protocol, to a WebSocket for one ([`Response::switch`], [`HandlerOptions::upgrades`]).
+//! * The handler may change the protocol, to a WebSocket for one ([`Response::switch`],
+//!   [`HandlerOptions::upgrades`]).
 //! * On `fibers` a wait of the standard library (`std::thread::sleep`, `Mutex::lock` for long, a blocking socket)
 //!   holds up all clients of the loop; use those of this crate, or an engine with threads.
 //!
@@ -41,12 +43,12 @@
 //!
 //! # What the process keeps
 //!
-//! A server changes nothing of the process it is in: no signal is caught (but for SIGSEGV, whose handler passes on to
-//! the one before it, and names the handler whose stack has overflowed before it ends the process), no user, limit,
-//! umask, panic hook or environment, nothing goes to standard output. It listens on loopback unless it is told
-//! otherwise. There may be several in one process; one that was stopped leaves no thread and no descriptor. What needs
-//! other processes is for the program `forebay`: `engine = "isolated"`, `[[cgi]]`, `gate`, `firewall`, `user`. Lines for
-//! an operator go to standard error.
+//! A server changes nothing of the process it is in: no signal is caught (but for SIGSEGV, whose handler
+//! passes on to the one before it, and names the handler whose stack has overflowed before it ends the
+//! process), no user, limit, umask, panic hook or environment, nothing goes to standard output. It listens on
+//! loopback unless configured otherwise. There may be several in one process; one that was stopped leaves no
+//! thread and no descriptor. What needs other processes is for the program `forebay`: `engine = "isolated"`,
+//! `[[cgi]]`, `gate`, `firewall`, `user`. Lines for an operator go to standard error.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -58,7 +60,7 @@
 //! Cargo features: `tls` and `acme`, both there by default. A configuration that wants one which is not built is
 //! refused.
 //!
-//! It deliberately has no router beyond paths, no templates and no async runtime.
+//! This crate deliberately has no router beyond paths, no templates and no async runtime.
 #![forbid(unsafe_code)]
 
 mod builder;

@@ -1,5 +1,5 @@
-//! What a server is made of, and made of again at a reload: a text, settings by calls, handlers; and the configuration
-//! that they come to.
+//! The parts that a server is made of, at its start and at each reload: a text, settings by calls,
+//! handlers; and the configuration that results from them.
 
 use crate::error::ServerError;
 use forebay_config::{Config, ConfigDraft, HandlerRoute, Wrong};
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where a server listens that is not told: at a port of this machine that the kernel chooses.
+/// The address of a server for which none is configured: a port of this machine that the kernel chooses.
 const LOOPBACK: &str = "127.0.0.1:0";
 
 /// Bounds of one handler.
@@ -27,18 +27,19 @@ const LOOPBACK: &str = "127.0.0.1:0";
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandlerOptions {
-    /// Time until the head of an answer is there; then the client gets 504, and the handler's waits end with an
-    /// error. `None` for as long as it takes. Default: 60 s. It does not run while more of the request's body is to
-    /// come and there is room for it: then a client that sends nothing for 60 s is given up.
+    /// The time until the head of an answer is there; then the client gets 504, and the handler's waits
+    /// end with an error. `None` for no limit. Default: 60 s. The time does not run while the request's
+    /// body is still incomplete and there is room for more of it: then a client that sends nothing for 60
+    /// s is given up.
     pub answer_within: Option<Duration>,
-    /// Bytes that the body of a request may have; more is 413. Default: 16 MiB.
+    /// The most bytes of a request's body; more is 413. Default: 16 MiB.
     pub body_bytes: u64,
-    /// Whether a client that has ended its direction of the connection still wants its answer. Default: no, it has
-    /// left, as browsers do; some scripts do otherwise.
+    /// Whether a client that has ended its direction of the connection still wants its answer. Default:
+    /// no, such a client has left, as browsers do; some scripts wait for the answer.
     pub keeps_half_closed: bool,
     /// Whether the handler may change the protocol ([`Response::switch`](crate::Response::switch)). Default: no. Then a
     /// request over HTTP/1 that asks for another is answered as any other, and an extended CONNECT of HTTP/2 gets 501.
-    /// If any handler may, clients of HTTP/2 are told so.
+    /// If any handler may, clients of HTTP/2 learn so from the server's SETTINGS.
     pub upgrades: bool,
     /// Time without a byte in either direction after the protocol was changed, as `timeouts.silence` is for WebSockets of
     /// applications: then the connection is closed, and the handler's waits end with an error. `None` for as long as it
@@ -58,20 +59,20 @@ impl Default for HandlerOptions {
     }
 }
 
-/// Where the text of a configuration is.
+/// The source of a configuration's text.
 #[derive(Clone)]
 pub(crate) enum ConfigText {
     Given(String),
     File(PathBuf),
 }
 
-/// What a configuration is made of, and made of again at a reload.
+/// The parts from which the configuration is made, at the start and at each reload.
 #[derive(Clone, Default)]
 pub(crate) struct BuilderParts {
     pub(crate) text: ConfigText,
     /// Settings by their keys, as in a file, with their values as on a command line.
     pub(crate) settings: Vec<(&'static str, String)>,
-    /// Where given sockets listen.
+    /// The addresses of the sockets that the program has passed.
     pub(crate) given: Vec<String>,
     pub(crate) handlers: Vec<(String, HandlerOptions, HandlerCode)>,
 }
@@ -83,12 +84,12 @@ impl Default for ConfigText {
 }
 
 impl BuilderParts {
-    /// The same with another text.
+    /// The same parts with another text.
     pub(crate) fn with_text(&self, text: &str) -> BuilderParts {
         BuilderParts { text: ConfigText::Given(text.to_owned()), ..self.clone() }
     }
 
-    /// The configuration that it comes to, and what is hardly meant in it.
+    /// The configuration that results from the parts, and the remarks about it.
     pub(crate) fn config(
         &self,
         places: &Arc<HandlerPlaces>,
@@ -130,7 +131,7 @@ impl BuilderParts {
         ))
     }
 
-    /// Adds to what the text says.
+    /// Adds the program's parts to the draft of the text.
     fn prepare(
         &self,
         draft: &mut ConfigDraft,

@@ -1,4 +1,4 @@
-//! A server that runs.
+//! A running server.
 
 use crate::error::ServerError;
 use crate::parts::BuilderParts;
@@ -8,16 +8,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long handlers are waited for whose waits were ended.
+/// The time that handlers have to return after their waits were ended.
 const LAST_HANDLERS: Duration = Duration::from_secs(5);
 
-/// A server that runs. Dropping it stops it as [`stop`](Server::stop) does.
+/// A running server. Dropping it stops it like [`stop`](Server::stop).
 pub struct Server {
     guest: GuestServer,
     parts: BuilderParts,
     places: Arc<HandlerPlaces>,
     warnings: Vec<String>,
-    /// It was waited for already, however that has come out.
+    /// Whether the server was waited for already, whatever the result.
     has_ended: bool,
 }
 
@@ -31,51 +31,51 @@ impl Server {
         Server { guest, parts, places, warnings, has_ended: false }
     }
 
-    /// The addresses it listens at, with the ports that the kernel has chosen, as they were at the start: those that a
-    /// reload has opened or closed do not change them.
+    /// The addresses of the listeners, with the ports that the kernel has chosen, as they were at the
+    /// start: a reload that opens or closes some does not change them.
     pub fn addresses(&self) -> &[SocketAddr] {
         self.guest.addresses()
     }
 
-    /// What a person can click on or give to curl, for each address and each Unix socket that the start has opened.
+    /// The URLs of all addresses and Unix sockets that the start has opened, for a browser or curl.
     pub fn urls(&self) -> &[String] {
         self.guest.urls()
     }
 
-    /// What in the configuration is right, and yet hardly what is meant.
+    /// The remarks about the configuration: settings that are valid and probably not meant.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Connections that are open.
+    /// The number of open connections.
     pub fn open_connections(&self) -> usize {
         self.guest.open()
     }
 
-    /// Everything that is counted, in the text format of Prometheus.
+    /// All metrics, in the text format of Prometheus.
     pub fn metrics(&self) -> String {
         self.guest.metrics()
     }
 
-    /// What was decided about a request that was refused, or that no handler or application has answered, in a sentence,
-    /// as `forebay why` says it. `id` is [that of the request](crate::Request::id), which pages of errors and the access
-    /// log have as well; the last ones are remembered.
+    /// The reason why a request was refused, or was answered by no handler or application, in a sentence
+    /// like that of `forebay why`. `id` is [that of the request](crate::Request::id), which error pages
+    /// and the access log have as well; the last ones are remembered.
     pub fn why(&self, id: &str) -> Option<String> {
         self.guest.why(id)
     }
 
-    /// Reads the configuration once more and puts it in force. Open connections stay, and so do the handlers.
+    /// Reads the configuration again and puts it in force. Open connections stay, and so do the handlers.
     ///
     /// # Errors
-    /// What is wrong; then nothing has changed.
+    /// The faults; then nothing has changed.
     pub fn reload(&mut self) -> Result<(), ServerError> {
         self.take_over(self.parts.clone())
     }
 
-    /// Puts another text in force; all else that the builder was given stays.
+    /// Puts another text in force; everything else that the builder has got stays.
     ///
     /// # Errors
-    /// What is wrong; then nothing has changed.
+    /// The faults; then nothing has changed.
     pub fn reload_with(&mut self, text: &str) -> Result<(), ServerError> {
         self.take_over(self.parts.with_text(text))
     }
@@ -87,24 +87,25 @@ impl Server {
         Ok(())
     }
 
-    /// Accepts nothing more, lets what is open come to its end within this time, cuts the rest, and ends. Waits for all
-    /// of that.
+    /// Stops accepting, lets open connections finish within this time, cuts the others, and ends. Returns
+    /// when that is done.
     ///
     /// # Errors
-    /// How it failed; handlers that go on.
+    /// The failure of the server, or handlers that still run.
     pub fn drain(mut self, within: Duration) -> Result<(), ServerError> {
         self.end(within)
     }
 
-    /// Ends now: what is open is cut, waits of handlers end with an error, and these have 5 s to return.
+    /// Ends now: open connections are cut, and waits of handlers end with an error; handlers have 5 s to
+    /// return.
     ///
     /// # Errors
-    /// How it failed; handlers that go on.
+    /// The failure of the server, or handlers that still run.
     pub fn stop(self) -> Result<(), ServerError> {
         self.drain(Duration::ZERO)
     }
 
-    /// What ends the server from another thread while this one [waits](Server::wait).
+    /// A handle by which another thread ends the server while this one [waits](Server::wait).
     pub fn stopper(&self) -> Stopper {
         Stopper(self.guest.end())
     }
@@ -112,7 +113,7 @@ impl Server {
     /// Waits until the server has ended: by a [`Stopper`], or by itself, which is a failure.
     ///
     /// # Errors
-    /// How it failed; handlers that go on.
+    /// The failure of the server, or handlers that still run.
     pub fn wait(mut self) -> Result<(), ServerError> {
         self.has_ended = true;
         self.await_end()
@@ -138,18 +139,19 @@ impl Server {
     }
 }
 
-/// Ends a server that another thread waits for, such as at a signal. May be copied.
+/// A handle that ends a server while another thread waits for it, for example at a signal. It may be
+/// cloned.
 #[derive(Clone)]
 pub struct Stopper(GuestEnd);
 
 impl Stopper {
-    /// As [`Server::drain`], and returns at once: [`Server::wait`] returns when all has ended. Calls for a server that
-    /// has ended already do nothing.
+    /// Drains like [`Server::drain`], and returns at once: [`Server::wait`] returns when everything has
+    /// ended. A call for a server that has ended already does nothing.
     pub fn drain(&self, within: Duration) {
         self.0.drain(within);
     }
 
-    /// As [`Server::stop`], and returns at once.
+    /// Stops like [`Server::stop`], and returns at once.
     pub fn stop(&self) {
         self.drain(Duration::ZERO);
     }
@@ -158,7 +160,7 @@ impl Stopper {
 impl Drop for Server {
     fn drop(&mut self) {
         if !self.has_ended {
-            // how it has ended nobody asks
+            // drop has no caller to report the result to
             let _ = self.end(Duration::ZERO);
         }
     }

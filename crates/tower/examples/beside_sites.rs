@@ -1,6 +1,6 @@
 //! An `axum` application beside the files of a directory: `cargo run --example beside_sites -p forebay-tower`.
 //!
-//! Rules are Forebay's: two requests for `/api/slow` at once, and no more.
+//! The rules are Forebay's: at most two requests for `/api/slow` at once.
 
 use axum::extract::{Query, State};
 use axum::routing::{get, post};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const RULES: &str = "[[rule]]\nname = \"slow\"\npath = \"/api/slow\"\nin_flight.most = 2\n";
 
-/// What the application counts.
+/// The application's counter of visits.
 type Visits = Arc<AtomicUsize>;
 
 async fn hello(

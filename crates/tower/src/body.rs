@@ -1,4 +1,4 @@
-//! The body of a request, as services read it.
+//! The body of a request, as a service reads it.
 
 use bytes::Bytes;
 use forebay::Request;
@@ -8,20 +8,20 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// Bytes of a piece, at most.
+/// The most bytes of a piece.
 const PIECE_BYTES: usize = 16 * 1024;
 
 /// The body of a request. It is read from the client as the service reads it.
 #[derive(Debug)]
 pub struct RequestBody {
-    /// Until its end.
+    /// The request, until the end of its body.
     request: Option<Request>,
-    /// Bytes that are still to come, if that is known.
+    /// Bytes that are still to come, if the length is known.
     left_bytes: Option<u64>,
 }
 
 impl RequestBody {
-    /// Of a request whose head was taken.
+    /// The body of a request whose head was taken.
     pub(crate) fn new(request: Request) -> RequestBody {
         let length = request.field("Content-Length").and_then(|length| length.trim().parse().ok());
         match request.is_at_end() {
@@ -30,7 +30,7 @@ impl RequestBody {
         }
     }
 
-    /// Of one without.
+    /// A body for a request that has none.
     pub(crate) fn empty() -> RequestBody {
         RequestBody { request: None, left_bytes: Some(0) }
     }
@@ -75,7 +75,7 @@ impl Body for RequestBody {
     }
 }
 
-/// What followed the body.
+/// The trailers behind the body.
 fn trailers(request: &Request) -> HeaderMap {
     let fields = request.trailers();
     let parsed = fields.iter().filter_map(|(name, value)| {

@@ -1,4 +1,4 @@
-//! A service as a handler.
+//! A handler that passes requests to a service.
 
 use crate::body::RequestBody;
 use crate::request::BoxError;
@@ -29,8 +29,8 @@ impl<S> fmt::Debug for TowerHandler<S> {
 }
 
 impl<S> TowerHandler<S> {
-    /// With a runtime that is made for it: a thread for each core. They end with the server, which waits for tasks that
-    /// hold a thread, for 5 s.
+    /// A handler with a runtime of its own, which has a thread for each core. The threads end with the
+    /// server, which waits up to 5 s for tasks that hold a thread.
     ///
     /// # Errors
     /// The runtime cannot be made.
@@ -38,7 +38,8 @@ impl<S> TowerHandler<S> {
         Ok(TowerHandler { service: Mutex::new(service), runtime: ServiceRuntime::made()? })
     }
 
-    /// On the runtime of the program, which must outlive the server: a request that comes later gets 500.
+    /// A handler on the program's runtime, which must outlive the server: a request that comes later gets
+    /// 500.
     pub fn on(runtime: Handle, service: S) -> TowerHandler<S> {
         TowerHandler { service: Mutex::new(service), runtime: ServiceRuntime::given(runtime) }
     }

@@ -18,9 +18,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Forebay accepts, speaks TLS, HTTP/1 and HTTP/2, and decides: classes, rules and passwords come before the service, the
-//! access log after it. A request that is let through goes to the service as a task of a tokio runtime, which only this
-//! crate uses: one that it makes ([`TowerHandler::new`]), or the program's own ([`TowerHandler::on`]).
+//! Forebay accepts, speaks TLS, HTTP/1 and HTTP/2, and decides: classes, rules and passwords come before
+//! the service, the access log after it. An admitted request goes to the service as a task of a tokio
+//! runtime, which only this crate uses: one that it makes ([`TowerHandler::new`]), or the program's own
+//! ([`TowerHandler::on`]).
 //!
 //! * Bodies stream both ways. A client that does not take its answer is waited for, and of one that sends faster than
 //!   the service reads no more than 64 KiB are kept.
@@ -42,8 +43,8 @@
 //! | `body` | [`RequestBody`] |
 //! | `upgrade` | another protocol on the connection |
 //!
-//! It deliberately has no layers: timeouts, limits and compression are those of the server, or of `tower` and
-//! `tower-http`, around the service.
+//! This crate deliberately has no layers: timeouts, limits and compression are those of the server, or of
+//! `tower` and `tower-http`, around the service.
 #![forbid(unsafe_code)]
 
 mod body;

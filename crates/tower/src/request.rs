@@ -1,4 +1,4 @@
-//! A request as a service has it.
+//! A request in the form in which a service gets it.
 
 use crate::body::RequestBody;
 use forebay::Request;
@@ -10,14 +10,14 @@ use std::net::SocketAddr;
 /// Any error.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What may not stand in a query as it is.
+/// Characters that must be encoded in a query.
 const NOT_IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>');
 
-/// What may not stand in a path as it is.
+/// Characters that must be encoded in a path.
 const NOT_IN_PATH: &AsciiSet =
     &NOT_IN_QUERY.add(b'?').add(b'`').add(b'{').add(b'}').add(b'%').add(b'\\').add(b'^').add(b'|');
 
-/// What the server knows of a request, among its extensions.
+/// Facts about a request that the server knows, among its extensions.
 ///
 /// ```
 /// use axum::Extension;
@@ -34,7 +34,7 @@ const NOT_IN_PATH: &AsciiSet =
 pub struct AskedRequest {
     /// The client's end of the connection; of a client that a trusted proxy names, with port 0.
     pub client: SocketAddr,
-    /// The end that the client has reached, if it is known.
+    /// The server's end of the connection, if it is known.
     pub local: Option<SocketAddr>,
     /// Whether the client came by https.
     pub is_secure: bool,
@@ -42,7 +42,7 @@ pub struct AskedRequest {
     pub class: String,
     /// The user who has signed in, where the site asks for a password.
     pub user: Option<String>,
-    /// Under what number logs know the request.
+    /// The request's id in logs.
     pub id: String,
 }
 
@@ -59,13 +59,13 @@ impl AskedRequest {
     }
 }
 
-/// The head of a request, with nothing for its body.
+/// The head of a request, with an empty body.
 pub(crate) fn head(request: &Request) -> Result<http::Request<()>, BoxError> {
     let mut head = http::Request::new(());
     *head.method_mut() = Method::from_bytes(request.method().as_bytes())?;
     *head.uri_mut() = uri(request.path_bytes(), request.query())?;
     *head.version_mut() = match request.version() {
-        // a change of protocol is asked for by HTTP/1.1, whichever version the client speaks
+        // hyper's upgrades are for HTTP/1.1, whichever version the client speaks
         _ if request.upgrade().is_some() => Version::HTTP_11,
         10 => Version::HTTP_10,
         11 => Version::HTTP_11,
@@ -82,7 +82,7 @@ pub(crate) fn head(request: &Request) -> Result<http::Request<()>, BoxError> {
     Ok(head)
 }
 
-/// With the body, which is read as the service reads it.
+/// The request with its body, which is read as the service reads it.
 pub(crate) fn with_body(head: http::Request<()>, body: RequestBody) -> http::Request<RequestBody> {
     head.map(|()| body)
 }

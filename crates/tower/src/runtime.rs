@@ -4,10 +4,10 @@ use std::io;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// How long tasks that do not end are waited for when the runtime ends.
+/// The time that tasks have to end when the runtime ends.
 const LAST_TASKS: Duration = Duration::from_secs(5);
 
-/// What tasks are spawned on.
+/// The runtime on which tasks are spawned.
 #[derive(Debug)]
 pub(crate) struct ServiceRuntime {
     handle: Handle,
@@ -16,7 +16,7 @@ pub(crate) struct ServiceRuntime {
 }
 
 impl ServiceRuntime {
-    /// One of as many threads as there are cores.
+    /// A runtime with as many threads as there are cores.
     pub(crate) fn made() -> io::Result<ServiceRuntime> {
         let own = Builder::new_multi_thread().thread_name("tower").enable_all().build()?;
         Ok(ServiceRuntime { handle: own.handle().clone(), own: Some(own) })
@@ -27,7 +27,7 @@ impl ServiceRuntime {
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        // how it ends, the response tells
+        // the response shows how the task ends
         drop(self.handle.spawn(task));
     }
 }
@@ -37,7 +37,7 @@ impl Drop for ServiceRuntime {
     fn drop(&mut self) {
         let Some(own) = self.own.take() else { return };
         match Handle::try_current() {
-            // a task may not wait: its threads end by themselves
+            // a task must not wait: the threads end by themselves
             Ok(_) => own.shutdown_background(),
             Err(_) => own.shutdown_timeout(LAST_TASKS),
         }

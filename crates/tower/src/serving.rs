@@ -14,7 +14,7 @@ use std::pin::pin;
 use std::task::{Poll, ready};
 use tower_service::Service;
 
-/// Fields about the connection: the server sets them.
+/// Fields about the connection, which the server sets itself.
 const OF_CONNECTION: [HeaderName; 7] = [
     header::CONNECTION,
     header::TRANSFER_ENCODING,
@@ -25,11 +25,11 @@ const OF_CONNECTION: [HeaderName; 7] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
-/// Why an answer is not whole.
+/// A reason why an answer is incomplete.
 enum ServeFailure {
-    /// The client has left, or has got another answer: nothing more is wanted.
+    /// The client has left, or has got another answer: the service's answer is not needed.
     Left,
-    /// The service, or what it has answered.
+    /// The service has failed, or the body of its answer.
     Service(BoxError),
 }
 
@@ -69,7 +69,7 @@ where
     end(sent, response);
 }
 
-/// The same for a request that asks for another protocol, which the service may change to.
+/// Has a service answer a request that asks for another protocol, which the service may change to.
 async fn serve_upgrade<S, B>(
     service: S,
     mut head: http::Request<()>,
@@ -104,14 +104,14 @@ async fn serve_upgrade<S, B>(
 
 fn end(sent: Result<(), ServeFailure>, response: Response) {
     match sent {
-        // one that is shorter than it was to be is broken, and the server says so
+        // a body that is shorter than announced is broken, and the server says so
         Ok(()) => _ = response.complete(),
         Err(ServeFailure::Left) => drop(response),
         Err(ServeFailure::Service(error)) => response.fail(error),
     }
 }
 
-/// Asks a service; its future is dropped when nothing is wanted of it any more.
+/// Asks a service; its future is dropped when its answer is no longer needed.
 async fn ask<S, B>(
     mut service: S,
     request: http::Request<RequestBody>,
@@ -168,7 +168,7 @@ fn fields(said: &HeaderMap, response: &mut Response) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends a body as it comes: what is there is sent before more is waited for.
+/// Sends a body as it comes: pieces that are there are sent before the next one is waited for.
 async fn send_body<B>(body: B, response: &mut Response) -> Result<(), ServeFailure>
 where
     B: Body,

@@ -1,8 +1,9 @@
-//! Another protocol on the connection, as services know it: by `hyper`'s `OnUpgrade` among the extensions of the request.
+//! Another protocol on the connection, in the form that services know: `hyper`'s `OnUpgrade` among the
+//! extensions of the request.
 //!
-//! Only a connection of hyper makes these. So one is had by giving hyper a request in memory that asks for an upgrade;
-//! when the service answers 101, hyper is had to answer so as well, that head is dropped, and what hyper reads and writes
-//! from then on are the bytes of the client.
+//! Only a connection of hyper makes an `OnUpgrade`. So hyper gets a request in memory that asks for an
+//! upgrade. When the service answers 101, hyper answers 101 as well, and the head of that answer is
+//! dropped. The bytes that hyper reads and writes from then on are those of the client.
 
 use forebay::{Request, Response};
 use http::{HeaderValue, StatusCode, header};
@@ -19,10 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use tokio::sync::oneshot;
 
-/// What hyper is asked.
+/// The request that hyper gets.
 const HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost: here\r\nConnection: upgrade\r\nUpgrade: any\r\n\r\n";
 
-/// Bytes that are read from the client at once, at most.
+/// The most bytes that are read from the client at once.
 const PIECE_BYTES: usize = 16 * 1024;
 
 type SharedClient = Arc<Mutex<Option<SwitchedClient>>>;
@@ -36,7 +37,7 @@ pub(crate) struct UpgradeOffer {
 }
 
 impl UpgradeOffer {
-    /// Has hyper make one.
+    /// Has hyper make an upgrade.
     pub(crate) async fn make() -> UpgradeOffer {
         let (accept, accepted) = oneshot::channel();
         let client = SharedClient::default();
@@ -45,7 +46,7 @@ impl UpgradeOffer {
         let memory = MemoryConnection { read: 0, answered: 0, client: Arc::clone(&client) };
         let connection = Builder::new().serve_connection(memory, service).with_upgrades();
         let mut connection = Box::pin(connection);
-        // the request is there: it goes as far as its answer
+        // the request in memory is complete, so one poll brings hyper to its answer
         poll_fn(|cx| {
             let _ = connection.as_mut().poll(cx);
             Poll::Ready(())
@@ -55,19 +56,19 @@ impl UpgradeOffer {
         UpgradeOffer { connection, on_upgrade, client, accept }
     }
 
-    /// What the service is given.
+    /// The upgrade for the service.
     pub(crate) fn on_upgrade(&mut self) -> Option<OnUpgrade> {
         self.on_upgrade.take()
     }
 
-    /// The service changes to a protocol.
+    /// Answers 101 for the service, and connects hyper with the client.
     pub(crate) async fn accept(self, protocol: &str, mut request: Request, mut response: Response) {
         if let Err(error) = response.switch(&mut request, protocol) {
             return response.fail(error);
         }
         *lock(&self.client) = Some(SwitchedClient { request, response });
         if self.accept.send(()).is_ok() {
-            // it ends when whoever waits for the upgrade has it
+            // the connection ends when the code that waits for the upgrade has it
             let _ = self.connection.await;
         }
     }
@@ -111,7 +112,7 @@ struct SwitchedClient {
 }
 
 impl SwitchedClient {
-    /// Nothing more is written.
+    /// Completes the client's response: nothing more is written.
     fn end(mut self) {
         // what the client has not taken cannot be waited for here
         let mut cx = Context::from_waker(Waker::noop());
@@ -121,13 +122,13 @@ impl SwitchedClient {
     }
 }
 
-/// What hyper takes for a connection.
+/// The connection as hyper sees it.
 struct MemoryConnection {
-    /// Bytes of [`HEAD`] that were read.
+    /// The number of bytes of [`HEAD`] that hyper has read.
     read: usize,
-    /// Bytes of the line ends at the end of hyper's head that have come: four, and the head is over.
+    /// The number of bytes of the last line ends of hyper's head: at four the head is over.
     answered: usize,
-    /// From the change on.
+    /// The client, from the change of protocol on.
     client: SharedClient,
 }
 
@@ -151,7 +152,7 @@ impl Read for MemoryConnection {
                 let read = client.request.poll_read(cx, &mut piece[..most]);
                 read.map_ok(|count| out.put_slice(&piece[..count]))
             }
-            // hyper reads on to see whether its client leaves, and again after the change
+            // before the change hyper reads to see whether its client leaves: it must not see an end
             _ => Poll::Pending,
         }
     }
@@ -180,13 +181,13 @@ impl Write for MemoryConnection {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // the end is told when the stream is dropped: until then the client may send
+        // the client learns of the end when the stream is dropped: until then it may send
         self.poll_flush(cx)
     }
 }
 
 impl MemoryConnection {
-    /// Passes over hyper's head. Says how many of these bytes belong to it.
+    /// Skips hyper's head. Returns how many of these bytes belong to it.
     fn drop_head(&mut self, bytes: &[u8]) -> usize {
         for (at, byte) in bytes.iter().enumerate() {
             let wanted = b"\r\n\r\n"[self.answered];

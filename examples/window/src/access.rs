@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// A way to the state.
 pub trait PanelAccess: Clone + Send + Sync + 'static {
-    /// Has `f` called with the state, and waits for what it returns; from a handler.
+    /// Calls `f` with the state from a handler, and waits for its result.
     ///
     /// # Errors
     /// The main thread makes no more calls, or the request is given up.
@@ -17,12 +17,12 @@ pub trait PanelAccess: Clone + Send + Sync + 'static {
         f: impl FnOnce(&mut LampPanel) -> T + Send + 'static,
     ) -> Result<T, Box<dyn Error>>;
 
-    /// Calls `f` with the state; on the main thread.
+    /// Calls `f` with the state on the main thread.
     fn here<T>(&self, f: impl FnOnce(&mut LampPanel) -> T) -> T;
 }
 
 thread_local! {
-    /// The state of the main thread. Another thread would find a panel that is shown nowhere.
+    /// The state of the main thread. Another thread would find a panel of its own that no window shows.
     static PANEL: RefCell<LampPanel> = RefCell::default();
 }
 
@@ -31,7 +31,7 @@ thread_local! {
 pub struct OnMainThread(MainHandle);
 
 impl OnMainThread {
-    /// By this handle of the main thread.
+    /// Access by this handle of the main thread.
     pub fn new(handle: MainHandle) -> OnMainThread {
         OnMainThread(handle)
     }
@@ -50,7 +50,7 @@ impl PanelAccess for OnMainThread {
     }
 }
 
-/// The state is behind a lock, which no one holds for long.
+/// The state is behind a lock, which is never held for long.
 #[derive(Clone, Default)]
 pub struct UnderLock(Arc<Mutex<LampPanel>>);
 

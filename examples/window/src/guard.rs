@@ -1,4 +1,4 @@
-//! Who may read the page, and who may change what it shows.
+//! The guard of the page: which requests may read it, and which may change what it shows.
 //!
 //! A page that any browser on this machine shows can send requests here. It cannot choose their `Host` (unless its name
 //! leads here, which is refused), it cannot hide their `Origin`, and it does not know the token.
@@ -7,17 +7,17 @@ use std::fmt;
 use std::io;
 use subtle::ConstantTimeEq;
 
-/// Bytes of a token: as good as those that nobody guesses.
+/// Bytes of a token, enough that it cannot be guessed.
 const TOKEN_BYTES: usize = 16;
 
-/// What a program lets in.
+/// The guard of the page: names of the server, and a token.
 #[derive(Clone, Debug)]
 pub struct PageGuard {
     hosts: [String; 2],
     token: String,
 }
 
-/// What was wrong with a request.
+/// A reason to refuse a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageRefusal {
     /// The request is for another name.
@@ -29,7 +29,7 @@ pub enum PageRefusal {
 }
 
 impl PageRefusal {
-    /// The status of the answer.
+    /// The status of the refusal.
     pub fn status(self) -> u16 {
         match self {
             PageRefusal::Host => 421,
@@ -49,7 +49,7 @@ impl fmt::Display for PageRefusal {
 }
 
 impl PageGuard {
-    /// For a server at this port of the machine's own address, with a new token.
+    /// A guard for a server at this port of the machine's own address, with a new token.
     ///
     /// # Errors
     /// The kernel has no random numbers.
@@ -60,7 +60,8 @@ impl PageGuard {
         Ok(PageGuard { hosts: [format!("127.0.0.1:{port}"), format!("localhost:{port}")], token })
     }
 
-    /// What a person opens. What follows the `#` stays in the browser: no server, log or other page is sent it.
+    /// The link that a person opens. The part behind the `#` stays in the browser: no server, log or
+    /// other page gets it.
     pub fn link(&self) -> String {
         format!("http://{}/#{}", self.hosts[0], self.token)
     }
@@ -73,7 +74,7 @@ impl PageGuard {
     /// Whether a request with this `Host` may read.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The reason to refuse it.
     pub fn read(&self, host: &str) -> Result<(), PageRefusal> {
         let is_own = self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host));
         if is_own { Ok(()) } else { Err(PageRefusal::Host) }
@@ -82,7 +83,7 @@ impl PageGuard {
     /// Whether a request with this `Host`, `Origin` and token may write.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The reason to refuse it.
     pub fn write(
         &self,
         host: &str,
@@ -90,7 +91,7 @@ impl PageGuard {
         token: Option<&str>,
     ) -> Result<(), PageRefusal> {
         self.read(host)?;
-        // a browser says where the page is from with whatever changes something
+        // browsers send Origin with every request that may change something
         let from = origin.and_then(|origin| origin.strip_prefix("http://"));
         if !from.is_some_and(|from| from.eq_ignore_ascii_case(host)) {
             return Err(PageRefusal::Origin);
@@ -115,7 +116,7 @@ mod tests {
             guard.write("LOCALHOST:8080", Some("http://localhost:8080"), Some(token)),
             Ok(())
         );
-        // a name that leads here (DNS rebinding), another port, none
+        // a name that leads here (DNS rebinding), another port, no port, no host
         for host in ["evil.example:8080", "127.0.0.1:8081", "127.0.0.1", ""] {
             assert_eq!(guard.read(host), Err(PageRefusal::Host), "{host}");
         }

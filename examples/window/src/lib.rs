@@ -1,5 +1,5 @@
 //! The parts of a program with a window that need no window: its state, how code elsewhere reaches that, the page by
-//! which a browser controls it, and who may.
+//! which a browser controls it, and which requests may.
 //!
 //! A request's journey ends here in a handler: it sends a closure to the thread that has the state
 //! ([`access::OnMainThread`]), or takes a lock ([`access::UnderLock`]), and answers with what comes back. The program is
@@ -7,12 +7,13 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`panel`] | the state: lamps, and who is told of changes |
+//! | [`panel`] | the state: lamps, and the subscribers that learn of changes |
 //! | [`access`] | the two ways to it |
-//! | [`page`] | what is served |
-//! | [`guard`] | who may read and write |
+//! | [`page`] | the server's pages |
+//! | [`guard`] | which requests may read and write |
 //!
-//! It deliberately has no list of users: who has started the program has the link that opens it.
+//! This crate deliberately has no list of users: the person who starts the program has the link that
+//! opens it.
 //!
 //! ```
 //! use forebay_window::panel::LampPanel;

@@ -20,12 +20,12 @@ use std::f64::consts::TAU;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// What a lamp has of the window, in its units.
+/// The width of a lamp in the window, in its units.
 const CELL: f64 = 56.0;
 const RADIUS: f64 = 20.0;
-/// How bright a lamp is that is off, of 1.
+/// The brightness of a lamp that is off, of 1.
 const OFF: f64 = 76.0 / 255.0;
-/// Where lamps are, from above.
+/// The distance of the lamps from the top.
 const LAMPS_AT: f64 = 40.0;
 
 /// Lamps in a window and on a page.
@@ -59,14 +59,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             let access = OnMainThread::new(handle);
             let (server, link) = serve(&args, &access)?;
             let window = LampWindow::new(&access, &link);
-            // calls are made between the events of the window, and it is drawn anew after them
+            // calls are made between the events of the window, which is drawn again after them
             let bell = main.as_fd().as_raw_fd();
             let calls = glib::source::unix_fd_add_local(bell, IOCondition::IN, move |_, _| {
                 main.make_calls();
                 ControlFlow::Continue
             });
             window.run();
-            // with the main thread's end of it, calls that wait are told
+            // the main thread's end goes with this, and calls that still wait end with an error
             calls.remove();
             Ok(server.stop()?)
         }
@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Starts the server; says under which link it is opened.
+/// Starts the server; returns it with the link that opens it.
 fn serve<A: PanelAccess>(
     args: &WindowArgs,
     access: &A,
@@ -108,7 +108,7 @@ impl LampWindow {
         let shown = access.clone();
         area.set_draw_func(move |_, picture, width, _| {
             let (lamps, frames) = shown.here(|panel| (panel.lamps(), panel.count_frame()));
-            // what the C library says of a picture that is lost anyway changes nothing
+            // an error of the C library concerns a picture that is lost anyway
             let _ = draw(picture, lamps, frames, f64::from(width));
         });
         // the bar moves: a picture for each frame that the screen shows
@@ -123,7 +123,7 @@ impl LampWindow {
         column.append(&area);
         column.append(&text);
         let window = gtk::Window::builder().title("Lamps").child(&column).build();
-        // not the text, which would be selected whole
+        // the link's text must not have the focus, because it would be selected as a whole
         area.set_focusable(true);
         gtk::prelude::GtkWindowExt::set_focus(&window, Some(&area));
         let events = glib::MainLoop::new(None, false);
@@ -135,14 +135,14 @@ impl LampWindow {
         LampWindow { window, events }
     }
 
-    /// Shows it until it is closed.
+    /// Shows the window until it is closed.
     fn run(&self) {
         self.window.present();
         self.events.run();
     }
 }
 
-/// A click switches the lamp that it hits.
+/// A gesture that switches the lamp under a click.
 fn switching<A: PanelAccess>(access: &A) -> gtk::GestureClick {
     let click = gtk::GestureClick::new();
     let access = access.clone();
@@ -159,7 +159,7 @@ fn switching<A: PanelAccess>(access: &A) -> gtk::GestureClick {
     click
 }
 
-/// The lamps, and a bar that moves as long as the window is drawn.
+/// Draws the lamps, and a bar that moves as long as the window is drawn.
 fn draw(
     picture: &gtk::cairo::Context,
     lamps: [bool; LAMPS],

@@ -1,4 +1,4 @@
-//! What is served: the page, the state as it changes, and switches.
+//! The pages of the server: the page, the state as it changes, and switches.
 
 use crate::access::PanelAccess;
 use crate::guard::{PageGuard, PageRefusal};
@@ -10,11 +10,12 @@ const PAGE: &str = include_str!("page/index.html");
 const SCRIPT: &str = include_str!("page/page.js");
 const STYLE: &str = include_str!("page/page.css");
 
-/// Nothing but the program's own files, and framed by no other page: a click meant for that one would land here.
+/// Only the program's own files are loaded, and no other page may frame this one: a click meant for that
+/// page would land here.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/// The server of a program whose state is reached in this way.
+/// A server whose handlers reach the state in this way.
 pub fn lamps<A: PanelAccess>(access: &A, guard: PageGuard) -> ServerBuilder {
     let guard = Arc::new(guard);
     let (shown, watched, switched) = (access.clone(), access.clone(), access.clone());
@@ -39,7 +40,8 @@ pub fn lamps<A: PanelAccess>(access: &A, guard: PageGuard) -> ServerBuilder {
         )
 }
 
-/// The state, and again with each change, until the client leaves: then a wait ends with an error.
+/// Sends the state, and sends it again with each change, until the client leaves: then a wait ends with
+/// an error.
 fn events<A: PanelAccess>(access: &A, response: &mut Response) -> HandlerResult {
     response.field("Content-Type", "text/event-stream")?;
     let watcher = access.with(|panel| panel.watch())?;
@@ -67,7 +69,7 @@ fn switch<A: PanelAccess>(
     }
 }
 
-/// A handler for those who may read.
+/// A handler for requests that may read.
 fn reads<F>(
     guard: &Arc<PageGuard>,
     handler: F,
@@ -79,7 +81,7 @@ where
     guarded(&["GET", "HEAD"], move |request| guard.read(request.host()), handler)
 }
 
-/// A handler for those who may write.
+/// A handler for requests that may write.
 fn writes<F>(
     guard: &Arc<PageGuard>,
     handler: F,

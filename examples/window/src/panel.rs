@@ -1,4 +1,4 @@
-//! The state of the program: lamps, and who is told of changes.
+//! The state of the program: lamps, and the subscribers that learn of changes.
 
 use forebay::{ChannelError, Receiver, Sender, channel};
 
@@ -15,7 +15,7 @@ pub struct LampPanel {
 }
 
 impl LampPanel {
-    /// Which lamps are on.
+    /// The state of each lamp: on or off.
     pub fn lamps(&self) -> [bool; LAMPS] {
         self.lamps
     }
@@ -25,25 +25,26 @@ impl LampPanel {
         self.changes
     }
 
-    /// Switches a lamp; says how it is now, or that there is none with this number.
+    /// Switches a lamp. Returns its new state, or `None` if there is none with this number.
     pub fn switch(&mut self, lamp: usize, on: bool) -> Option<bool> {
         let place = self.lamps.get_mut(lamp)?;
         if *place != on {
             *place = on;
             self.changes += 1;
-            // the watcher that has a word waiting will look at all there is then
+            // a watcher with a change still in its channel will look at the whole state then
             self.watchers.retain(|watcher| watcher.try_send(()) != Err(ChannelError::Closed));
         }
         Some(on)
     }
 
-    /// Counts a picture that the window draws; says which it is.
+    /// Counts a picture that the window draws. Returns its number.
     pub fn count_frame(&mut self) -> u64 {
         self.frames += 1;
         self.frames
     }
 
-    /// Something to wait at for the next change. A change that comes while one is not yet received adds nothing.
+    /// A receiver to wait at for the next change. A change that comes while one is not yet received adds
+    /// nothing.
     pub fn watch(&mut self) -> Receiver<()> {
         let (sender, receiver) = channel(1);
         self.watchers.push(sender);

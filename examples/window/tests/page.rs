@@ -1,4 +1,4 @@
-//! What is served, without a window: the state by either way, on each engine.
+//! The server without a window: the state by either way, on each engine.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -36,7 +36,7 @@ impl Served {
         client.answer().unwrap()
     }
 
-    /// The fields of a request by its own page.
+    /// The fields of a request that the page itself sends.
     fn own(&self) -> String {
         format!(
             "Origin: http://{}\r\nX-Token: {}\r\nContent-Length: 0\r\n",
@@ -49,7 +49,7 @@ impl Served {
         String::from_utf8(self.ask("GET", "/lamps", "").body).unwrap()
     }
 
-    /// The stream of events.
+    /// Opens the stream of events.
     fn events(&self) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -59,7 +59,7 @@ impl Served {
     }
 }
 
-/// Reads until this has come.
+/// Reads until `wanted` has come.
 fn until(stream: &mut TcpStream, wanted: &str) {
     let mut all = Vec::new();
     let mut buffer = [0; 4096];
@@ -85,7 +85,7 @@ fn everything(served: &Served, engine: &str) {
     watchers.iter_mut().for_each(|stream| until(stream, "[false, true"));
     assert!(served.state().contains("\"changes\":1,"), "{engine}");
     drop(watchers);
-    // what is wrong with a request is said, and changes nothing
+    // a faulty request is refused with the reason, and changes nothing
     for (target, status) in
         [("/switch?lamp=8&on=true", 404), ("/switch?lamp=x&on=true", 400), ("/switch", 400)]
     {
@@ -109,7 +109,7 @@ fn the_page_reaches_a_state_under_a_lock() {
 
 #[test]
 fn the_page_reaches_a_state_of_the_main_thread() {
-    // each on a thread of its own, which has a state of its own
+    // each engine on a thread of its own, which has a state of its own
     let mains = ENGINES.map(|engine| std::thread::spawn(move || on_a_main_thread(engine)));
     mains.into_iter().for_each(|main| main.join().unwrap());
 }
@@ -121,14 +121,14 @@ fn on_a_main_thread(engine: &'static str) {
     drop(access);
     let client = std::thread::spawn(move || {
         everything(&served, engine);
-        // with the server the last handle goes, and the main thread ends
+        // the last handle goes with the server, and the main thread ends
         served.server.stop().unwrap();
     });
     main.serve().unwrap();
     client.join().unwrap();
 }
 
-/// A main thread that makes no more calls: whoever waits for one is told.
+/// A main thread that makes no more calls: a handler that waits for one gets an error.
 #[test]
 fn a_main_thread_that_has_gone_is_an_error() {
     let (main, handle) = MainThread::new().unwrap();

@@ -1,14 +1,15 @@
-//! The command line of `forebay`, as far as suites use it, and the two configurations that come of it.
+//! The command line of `forebay`, as far as suites use it, and the two configurations that result from
+//! it.
 
 use std::fmt::Write;
 use std::io;
 use std::path::PathBuf;
 
-/// What was asked for.
+/// The command that was asked for.
 pub(crate) enum Arguments {
     /// `run -c FILE`
     Run(PathBuf),
-    /// `serve DIR`, as a configuration says it.
+    /// Keys of the top level that the second server does not get.
     Serve(String),
 }
 
@@ -16,8 +17,8 @@ pub(crate) enum Arguments {
 const OF_CONNECTIONS: [&str; 6] =
     ["listen", "engine", "workers", "pipeline.", "log.", "tunnel_threads"];
 
-/// Sections that the second server does without: it would judge each request a second time, or listen where the first
-/// does.
+/// Sections that the second server does not get: it would judge each request a second time, or listen
+/// where the first server does.
 const OF_FIRST: [&str; 6] =
     ["[[listener]]", "[admin]", "[[class]]", "[[rule]]", "[policy]", "[limits]"];
 
@@ -32,7 +33,7 @@ impl Arguments {
         }
     }
 
-    /// The configuration, as it is now.
+    /// Reads the configuration as it is now.
     pub(crate) fn text(&self) -> io::Result<String> {
         match self {
             Arguments::Run(file) => std::fs::read_to_string(file),
@@ -72,8 +73,8 @@ fn serve(root: &str, mut options: &[&str]) -> io::Result<String> {
     Ok(text)
 }
 
-/// The configuration of the server that has the files: what the text says of sites. The server whose handler is asked has
-/// all of the text.
+/// The configuration of the server with the files: the settings of sites. The server with the handler has
+/// the whole text.
 pub(crate) fn of_files(text: &str) -> String {
     let mut is_left_out = false;
     let mut own = String::from("log.access = \"off\"\n");

@@ -1,16 +1,17 @@
-//! A program with the server inside, which suites start in the place of `forebay` (`FOREBAY_ORIGIN=handler`): a handler
-//! answers every request that would be one for a file.
+//! A program with the server inside, which suites start in the place of `forebay`
+//! (`FOREBAY_ORIGIN=handler`): a handler answers every request that would be answered with a file.
 //!
-//! The handler passes the request on to a second server of the same process, which serves the files, and its answer
-//! back. So what a suite says of the answer to a request holds, and everything between the client and the handler is
-//! what serves handlers: the pipe, its wake-ups, the fibers or threads, the head that is made of the answer.
+//! The handler passes the request on to a second server of the same process, which serves the files, and
+//! passes its answer back. So the suite's expectations of the answer hold, and everything between the
+//! client and the handler is the code that serves handlers: the pipe, its wake-ups, the fibers or
+//! threads, and the head that is made of the answer.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `arguments` | the command line of `forebay`, as far as suites use it; the two configurations that come of it |
+//! | `arguments` | the command line of `forebay`, as far as suites use it, and the two configurations |
 //! | `passing` | the handler |
 //!
-//! SIGTERM and SIGINT drain, SIGHUP reads the configuration once more. There is no control socket.
+//! SIGTERM and SIGINT drain, SIGHUP reads the configuration again. There is no control socket.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -32,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let behind = Server::builder().config(arguments::of_files(&text)).start()?;
     let options = HandlerOptions {
         answer_within: Some(Duration::from_secs(60)),
-        // as long as a body that is for a file may be
+        // as large as the body of a request for a file may be
         body_bytes: 16 * 1024 * 1024,
         keeps_half_closed: true,
         ..HandlerOptions::default()

@@ -1,4 +1,4 @@
-//! The handler: asks the second server for what it was asked for, and gives its answer.
+//! The handler: passes a request on to the second server, and passes the answer back.
 
 use forebay::{Handler, HandlerResult, Request, Response, readable, writable};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -17,10 +17,10 @@ const OF_CONNECTION: [&str; 9] = [
     "Upgrade",
 ];
 
-/// The longest body of a request that is passed on.
+/// The most bytes of a body that is passed on.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
 
-/// The server with the files, and where it listens.
+/// The server with the files, at this address.
 pub(crate) struct FilesBehind(pub(crate) SocketAddr);
 
 impl Handler for FilesBehind {
@@ -40,7 +40,7 @@ fn is_of_connection(name: &str) -> bool {
     OF_CONNECTION.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// The head of the request, for one connection.
+/// The head of the request for the second server, on a connection for it alone.
 fn head_of(request: &Request, body: &[u8]) -> Vec<u8> {
     let mut head = request.method().as_bytes().to_vec();
     head.push(b' ');
@@ -67,7 +67,7 @@ fn head_of(request: &Request, body: &[u8]) -> Vec<u8> {
     head
 }
 
-/// Gives the answer that is read.
+/// Passes the answer of the second server back.
 fn pass_back(
     is_head: bool,
     answer: &mut BufReader<WaitingStream>,

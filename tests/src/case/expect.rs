@@ -4,19 +4,19 @@ use super::Mistake;
 use super::send::{self, SendStep};
 use regex_lite::Regex;
 
-/// What must come back in one turn.
+/// The expectations of one turn.
 #[derive(Debug, Default)]
 pub struct ExpectedTurn {
     /// The answers, in order; none means silence.
     pub answers: Vec<ExpectedAnswer>,
-    /// What the connection is like afterwards. The last turn always says.
+    /// The state of the connection afterwards. The last turn always has one.
     pub state: Option<ExpectedState>,
 }
 
-/// What a connection is like after the last answer.
+/// The state of a connection after the last answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpectedState {
-    /// It answers the next request.
+    /// The connection answers the next request.
     Open,
     /// The server closed it in order.
     Closed,
@@ -24,12 +24,12 @@ pub enum ExpectedState {
     Reset,
 }
 
-/// What one answer must be.
+/// The expectations of one answer.
 #[derive(Debug)]
 pub struct ExpectedAnswer {
-    /// The line of the case file it begins at.
+    /// The line of the case file where the answer begins.
     pub line: usize,
-    /// How often this answer comes.
+    /// The number of times that this answer comes.
     pub times: usize,
     /// The status line, exactly.
     pub status_line: String,
@@ -43,29 +43,29 @@ pub struct ExpectedAnswer {
     pub body: ExpectedBody,
 }
 
-/// What a field's value must be.
+/// The expectation of a field's value.
 #[derive(Debug)]
 pub enum ExpectedValue {
     /// Anything.
     Any,
-    /// Text this expression is found in.
+    /// Text in which this expression is found.
     Regex(Regex),
-    /// This text. A variable without a value yet captures what stands in its place.
+    /// This text. A variable without a value captures what stands in its place.
     Exactly(Vec<SendStep>),
 }
 
-/// What a body must be.
+/// The expectation of a body.
 #[derive(Debug)]
 pub enum ExpectedBody {
-    /// As long as its length says; nothing more is known.
+    /// Any body of the announced length.
     Unsaid,
-    /// Not sent, whatever Content-Length says: the answer to HEAD.
+    /// No body, whatever Content-Length says: the answer to HEAD.
     None,
     /// These parts, one after the other.
     Exactly(Vec<ExpectedPart>),
-    /// So many bytes.
+    /// A body with this number of bytes.
     Length(usize),
-    /// Text this expression is found in.
+    /// Text in which this expression is found.
     Matching(Regex),
 }
 

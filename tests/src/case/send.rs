@@ -10,19 +10,19 @@ pub enum SendStep {
     Bytes(Vec<u8>),
     /// The value captured under this name.
     Variable(String),
-    /// Everything so far goes out, then nothing for this long.
+    /// All bytes so far are sent, then none for this long.
     Pause(Duration),
-    /// From here on every byte is a write of its own, this long after the one before.
+    /// Every byte from here on is a write of its own, this long after the one before.
     Drip(Duration),
-    /// No more is sent; reading goes on.
+    /// The sending direction is closed; reading goes on.
     HalfClose,
     /// Nothing is read until everything of this block is sent.
     Deaf,
-    /// The connection is given up and the rest goes over a new one.
+    /// The connection is dropped, and the rest goes over a new one.
     Reconnect,
 }
 
-/// Most bytes one `\repeat` may make.
+/// The most bytes that one `\repeat` may make.
 const MOST_REPEATED: usize = 16 << 20;
 
 /// Parses the lines of one sending block. Every line ends in CR LF, unless it ends in a single
@@ -88,7 +88,7 @@ fn variable(text: &str) -> Result<(SendStep, usize), String> {
     Ok((SendStep::Variable(name), used))
 }
 
-/// What follows a backslash, and how much of `text` it used.
+/// Parses the text behind a backslash. Returns the step and the length of the text that it used.
 fn escape(text: &str) -> Result<(SendStep, usize), String> {
     let single = |byte| Ok((SendStep::Bytes(vec![byte]), 1));
     match text.bytes().next() {
@@ -109,7 +109,7 @@ fn escape(text: &str) -> Result<(SendStep, usize), String> {
     }
 }
 
-/// `name` or `name(arguments)`; `\r`, `\n` and `\t` are commands without a bracket.
+/// Parses `name` or `name(arguments)`; `\r`, `\n` and `\t` are commands without a bracket.
 fn command(text: &str) -> Result<(SendStep, usize), String> {
     if let Some((name, arguments, used)) = call(text) {
         let action = match name {

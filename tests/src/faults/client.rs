@@ -10,9 +10,9 @@ use std::time::Duration;
 pub struct Answer {
     /// The status code.
     pub status: u16,
-    /// Status line and fields.
+    /// The status line and the fields.
     pub head: String,
-    /// Exactly as many bytes as the head announced.
+    /// The body, with exactly as many bytes as the head announced.
     pub body: Vec<u8>,
 }
 
@@ -28,10 +28,10 @@ impl Answer {
     }
 }
 
-/// How an answer ended before it was whole.
+/// The way in which an answer ended before it was whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Not a byte of it came: the connection was already closed, or is closed now.
+    /// No byte of the answer came: the connection was already closed, or is closed now.
     Nothing,
     /// The head was not complete.
     Head(String),
@@ -41,7 +41,7 @@ pub enum Cut {
         head: String,
         /// The bytes that came.
         received: Vec<u8>,
-        /// What the head announced.
+        /// The number of bytes that the head announced.
         announced: usize,
     },
     /// Nothing more came within [`wire::PATIENCE`], and the connection is still open.
@@ -49,7 +49,7 @@ pub enum Cut {
 }
 
 impl Cut {
-    /// The same in a line, without the bytes of the body.
+    /// The same in one line, without the bytes of the body.
     pub fn brief(&self) -> String {
         match self {
             Cut::Body { head, received, announced } => {
@@ -64,7 +64,7 @@ impl Cut {
 #[derive(Debug)]
 pub struct Client {
     stream: Socket,
-    /// Bytes received beyond the last answer.
+    /// Bytes that were received beyond the last answer.
     ahead: Vec<u8>,
 }
 
@@ -72,12 +72,12 @@ impl Client {
     /// Connects to an address, or as a [`Target`] says.
     ///
     /// # Panics
-    /// If nobody accepts there.
+    /// If no server accepts there.
     pub fn connect(to: impl Into<Target>) -> Client {
         Client::over(to.into().connect())
     }
 
-    /// Speaks over a connection that is already there.
+    /// A client over a connection that is already there.
     pub fn over(stream: impl Into<Socket>) -> Client {
         let stream = stream.into();
         stream.set_read_timeout(Some(wire::PATIENCE)).unwrap();
@@ -91,7 +91,7 @@ impl Client {
         self
     }
 
-    /// The socket below.
+    /// The socket of the connection.
     pub fn stream(&mut self) -> &mut Socket {
         &mut self.stream
     }
@@ -166,7 +166,7 @@ impl Client {
             std::mem::take(&mut self.ahead)
         };
         let mut at = body.len();
-        // what tests do byte by byte takes long without optimisation
+        // byte by byte in a test takes long without optimisation
         body.extend(&vec![0; announced - at]);
         while at < announced {
             match self.stream.read(&mut body[at..]) {

@@ -29,10 +29,10 @@ pub fn allow_descriptors(needed: u64) -> Result<(), String> {
 /// Connects from a chosen source address, so that one machine looks like many clients.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn connect_from(source: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // which is anybody's: a port that is bound there is lost for a minute, and there are too few
+    // a bound port is lost for a minute, and 127.0.0.1, which all tests use, has too few
     if source != IpAddr::V4(Ipv4Addr::LOCALHOST) {
         bind_somewhere(&socket, source)?;
     }
@@ -69,9 +69,9 @@ pub fn client_address(number: usize) -> IpAddr {
 #[derive(Debug)]
 pub struct CrowdMember {
     stream: Socket,
-    /// What came in.
+    /// The bytes that were received.
     pub received: Vec<u8>,
-    /// How it ended, if it did.
+    /// The way in which the connection ended, if it did.
     pub end: Option<wire::End>,
 }
 
@@ -95,7 +95,7 @@ impl CrowdMember {
         }
     }
 
-    /// Sends a few bytes; that the other side has closed is noticed when reading.
+    /// Sends a few bytes; a close of the other side is noticed when reading.
     pub fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write(bytes);
     }
@@ -104,7 +104,7 @@ impl CrowdMember {
 /// Many connections to one server.
 #[derive(Debug)]
 pub struct Crowd {
-    /// All of them, ended ones too.
+    /// All connections, ended ones too.
     pub members: Vec<CrowdMember>,
 }
 
@@ -138,12 +138,12 @@ impl Crowd {
         }
     }
 
-    /// How many are still open, as far as was read.
+    /// The number of connections that are still open, as far as was read.
     pub fn open(&self) -> usize {
         self.members.iter().filter(|member| member.end.is_none()).count()
     }
 
-    /// Reads until `is_enough` of the crowd; `false` if that has not come within `patience`.
+    /// Reads until `is_enough` holds for the crowd; `false` if it does not within `patience`.
     pub fn read_until(
         &mut self,
         patience: Duration,
@@ -162,7 +162,7 @@ impl Crowd {
         }
     }
 
-    /// How many received a whole head with this status.
+    /// The number of connections that have received a whole head with this status.
     pub fn answered(&self, status: u16) -> usize {
         let start = format!("HTTP/1.1 {status} ");
         let is_whole = |bytes: &[u8]| bytes.windows(4).any(|four| four == b"\r\n\r\n");

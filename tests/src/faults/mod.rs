@@ -49,7 +49,7 @@ pub fn soon(patience: Duration, mut question: impl FnMut() -> bool) -> bool {
             return false;
         }
         std::thread::sleep(pause);
-        // questions cost processor time and ports
+        // the pause grows, because each question costs processor time and a port
         pause = pause.mul_f64(1.2).min(Duration::from_millis(100));
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel tells about the server's process.
+//! Facts about the server's process that the kernel knows.
 
 use crate::faults::soon;
 use crate::wire::PATIENCE;
@@ -9,7 +9,7 @@ use std::net::SocketAddrV4;
 use std::process::Command;
 use std::time::Duration;
 
-/// Memory of the process that is not shared and really there, in KiB (`VmRSS`).
+/// The process's memory that is not shared and resident, in KiB (`VmRSS`).
 ///
 /// # Panics
 /// If the process is gone.
@@ -17,7 +17,7 @@ pub fn resident_kib(pid: u32) -> u64 {
     status_kib(pid, "VmRSS:")
 }
 
-/// The most that [`resident_kib`] has ever been, in KiB (`VmHWM`).
+/// The largest value of [`resident_kib`] so far, in KiB (`VmHWM`).
 ///
 /// # Panics
 /// If the process is gone.
@@ -32,7 +32,7 @@ fn status_kib(pid: u32, name: &str) -> u64 {
     number.expect("a line of /proc/PID/status")
 }
 
-/// User and system time the process has used.
+/// The user and system time that the process has used.
 ///
 /// # Panics
 /// If the process is gone.
@@ -45,7 +45,7 @@ pub fn processor_time(pid: u32) -> Duration {
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// The ids and names of its threads.
+/// The ids and names of the process's threads.
 ///
 /// # Panics
 /// If the process is gone.
@@ -53,7 +53,7 @@ pub fn threads(pid: u32) -> BTreeMap<u32, String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a living process");
     let named = |task: std::io::Result<fs::DirEntry>| {
         let task = task.ok()?;
-        // one that has just ended has no name
+        // a thread that has just ended has no name
         let name = fs::read_to_string(task.path().join("comm")).ok()?;
         Some((task.file_name().to_str()?.parse().ok()?, name.trim_end().to_owned()))
     };
@@ -69,7 +69,7 @@ pub fn freeze(pid: u32) {
     kill_process(raw, Signal::STOP).expect("a living process");
     let is_still = |task: std::io::Result<fs::DirEntry>| {
         let stat = task.and_then(|task| fs::read_to_string(task.path().join("stat")));
-        // one that has just ended does nothing
+        // a thread that has just ended stands still
         stat.map_or(true, |stat| {
             stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
         })
@@ -79,12 +79,13 @@ pub fn freeze(pid: u32) {
     assert!(soon(PATIENCE, are_still), "{pid} goes on");
 }
 
-/// Waits until all that clients have sent to a TCP address lies at its end, the word that they have left too
-/// (proc_net_tcp(5)): no client has bytes or an end that are not acknowledged, and no connection there lacks its
-/// client. A kernel that is busy hands packets over after the call that sent them has returned.
+/// Waits until everything that clients have sent to a TCP address has arrived, including the news that
+/// they have left (proc_net_tcp(5)): no client has bytes or a FIN that are not acknowledged, and no
+/// connection there lacks its client. A busy kernel hands packets over after the call that sent them has
+/// returned.
 ///
-/// Besides, so many connections or more are to be open there, whether the server has accepted them or not. Where a
-/// listener waits for a client's first bytes, one that has sent none is not open.
+/// At least `clients` connections must be open there, too, whether the server has accepted them or not.
+/// Where a listener waits for a client's first bytes, a connection without any is not open.
 ///
 /// # Panics
 /// If that does not come.
@@ -101,9 +102,9 @@ pub fn wait_for_delivery(to: SocketAddrV4, clients: usize) {
     );
 }
 
-/// How many are open, unless something is under way.
+/// The number of open connections, unless bytes are still on their way.
 fn delivered_connections(table: &str, address: &str) -> Option<usize> {
-    /// States of a connection: see `tcp_states.h`.
+    /// The states of a connection: see `tcp_states.h`.
     const ESTABLISHED: &str = "01";
     const UNDER_WAY: [&str; 4] = ["02", "04", "09", "0B"];
     let (mut clients, mut served) = (BTreeSet::new(), Vec::new());
@@ -123,10 +124,11 @@ fn delivered_connections(table: &str, address: &str) -> Option<usize> {
     served.iter().all(|client| clients.contains(client)).then_some(served.len())
 }
 
-/// More threads are not told of.
+/// The largest number of threads that are reported.
 const THREADS_TOLD: usize = 20;
 
-/// What each of its threads does, for people: its name, its state, and where in the kernel it waits.
+/// A report of what each of the process's threads does: its name, its state, and where in the kernel it
+/// waits.
 pub fn doings(pid: u32) -> String {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return "it is gone".to_owned();
@@ -141,7 +143,7 @@ pub fn doings(pid: u32) -> String {
     told.take(THREADS_TOLD).collect()
 }
 
-/// Its TCP connections, for people: their state, what waits in their buffers, and their timers.
+/// A report of the process's TCP connections: their state, what waits in their buffers, and their timers.
 pub fn connections(pid: u32) -> String {
     let told = Command::new("ss").args(["-Htnop"]).output();
     let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -153,7 +155,7 @@ pub fn connections(pid: u32) -> String {
         .collect()
 }
 
-/// How many descriptors the process has open.
+/// The number of descriptors that the process has open.
 ///
 /// # Panics
 /// If the process is gone.
@@ -161,7 +163,7 @@ pub fn open_descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).expect("a living process").count()
 }
 
-/// How many ends of pipes the process has open.
+/// The number of ends of pipes that the process has open.
 ///
 /// # Panics
 /// If the process is gone.

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
-/// A running server whose counters can be asked for.
+/// A running server whose counters can be read.
 #[derive(Debug)]
 pub struct WatchedServer {
     server: Server,
@@ -26,7 +26,7 @@ impl WatchedServer {
         WatchedServer::with(Options::new(root).engine(engine).config(settings))
     }
 
-    /// The same with one loop: see [`Options::alone`].
+    /// Serves `root` in the same way with one loop: see [`Options::alone`].
     ///
     /// # Panics
     /// If the server does not start.
@@ -34,7 +34,7 @@ impl WatchedServer {
         WatchedServer::with(Options::new(root).engine(engine).alone().config(settings))
     }
 
-    /// Starts it with `options`, to which the admin listener is added.
+    /// Starts a server with `options`, to which the admin listener is added.
     ///
     /// # Panics
     /// If the server does not start.
@@ -43,7 +43,7 @@ impl WatchedServer {
         WatchedServer { server: Server::start(&with_admin(admin, options)), admin }
     }
 
-    /// Has it read `options` in the place of its own; the admin listener stays.
+    /// Has the server read `options` in the place of its own; the admin listener stays.
     ///
     /// # Panics
     /// If it does not take them.
@@ -54,7 +54,7 @@ impl WatchedServer {
         assert_eq!(code, Some(0), "{said}");
     }
 
-    /// Waits until the connection with which its start was tried is counted and has ended, for tests
+    /// Waits until the connection that tried the server at its start is counted and has ended, for tests
     /// that count connections.
     ///
     /// # Panics
@@ -70,12 +70,12 @@ impl WatchedServer {
         self
     }
 
-    /// A new connection to it.
+    /// Opens a new connection to the server.
     pub fn client(&self) -> Client {
         Client::connect(self.server.target())
     }
 
-    /// Lets it go on after it was frozen, when all that clients have sent meanwhile lies at its end.
+    /// Lets a frozen server go on, when everything that clients have sent meanwhile has arrived.
     ///
     /// # Panics
     /// If that does not come, or it listens elsewhere than at an address of IPv4.
@@ -93,7 +93,8 @@ impl WatchedServer {
         value_of(series, &self.metrics())
     }
 
-    /// As [`metric`](WatchedServer::metric); nothing if the admin listener has no descriptor for the answer.
+    /// The value like [`metric`](WatchedServer::metric); nothing if the admin listener has no descriptor
+    /// for the answer.
     pub fn metric_if_answered(&self, series: &str) -> Option<u64> {
         let text = self.admin_answer();
         text.starts_with("HTTP/1.1 200 ").then(|| value_of(series, &text))
@@ -116,7 +117,7 @@ impl WatchedServer {
         String::from_utf8(answer).expect("metrics are text")
     }
 
-    /// Where its admin listener is.
+    /// The address of the admin listener.
     pub fn admin(&self) -> SocketAddr {
         self.admin
     }
@@ -142,7 +143,7 @@ fn value_of(series: &str, metrics: &str) -> u64 {
     value.map_or(0, |value| value.trim().parse::<f64>().expect("a number") as u64)
 }
 
-/// The same options with an admin listener at this address.
+/// The options with an admin listener at this address.
 fn with_admin(admin: SocketAddr, options: Options) -> Options {
     let config = format!("admin.listen = \"{admin}\"\n{}", options.config);
     Options { config, ..options }

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::{env, fs, io, process};
 
-/// A directory of this test alone, removed when dropped.
+/// A directory for this test alone, removed when dropped.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// An empty one.
+    /// Makes an empty directory.
     ///
     /// # Panics
     /// If it cannot be made.
@@ -26,17 +26,17 @@ impl Folder {
         Folder(path)
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The path of `name` in it.
+    /// The path of `name` in the directory.
     pub fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Writes a file into it, with the directories above.
+    /// Writes a file into the directory, and makes the directories above.
     ///
     /// # Panics
     /// If that fails.
@@ -47,8 +47,7 @@ impl Folder {
         path
     }
 
-    /// Makes every file an hour old: the tag of one that was written a moment ago is weak, and soon is
-    /// not.
+    /// Makes every file an hour old: the tag of a new file is weak, and becomes strong soon.
     ///
     /// # Panics
     /// If the kernel says no.
@@ -73,7 +72,7 @@ impl Drop for Folder {
     }
 }
 
-/// A small file system in memory, unmounted when dropped.
+/// A small file system in memory. It is unmounted when this is dropped.
 #[derive(Debug)]
 pub struct Tmpfs(PathBuf);
 
@@ -102,7 +101,7 @@ impl Drop for Tmpfs {
     }
 }
 
-/// Has the kernel forget what it holds of a file in memory.
+/// Makes the kernel drop the pages of a file from memory.
 ///
 /// # Panics
 /// If the file is not there.
@@ -112,9 +111,9 @@ pub fn forget(path: &Path) {
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
 
-/// Bytes of one block of a [`versioned`] file. Blocks do not straddle pages.
+/// The bytes of one block of a [`versioned`] file. Blocks do not straddle pages.
 pub const BLOCK_BYTES: usize = 64;
-/// Where in a block its version stands, in decimal.
+/// The place of the version in a block, in decimal digits.
 const VERSION: std::ops::Range<usize> = 8..24;
 
 /// Bytes that count from 0 to 250 again and again, so that a lost or moved piece shows.
@@ -124,7 +123,7 @@ pub fn counting(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A file of `blocks` blocks, each of which says the file's version and its own place.
+/// A file of `blocks` blocks, each with the file's version and its own place.
 pub fn versioned(version: u64, blocks: usize) -> Vec<u8> {
     let mut bytes = unversioned(blocks);
     let digits = format!("{version:016}");
@@ -134,7 +133,7 @@ pub fn versioned(version: u64, blocks: usize) -> Vec<u8> {
     bytes
 }
 
-/// The same with version 0. Made once: the tests do this thousands of times, unoptimised.
+/// A file with version 0. It is made once: the tests need it thousands of times, unoptimised.
 fn unversioned(blocks: usize) -> Vec<u8> {
     static MADE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +144,7 @@ fn unversioned(blocks: usize) -> Vec<u8> {
     made[..blocks * BLOCK_BYTES].to_vec()
 }
 
-/// The versions that the blocks of `body` say, in the order they first appear.
+/// The versions in the blocks of `body`, in the order in which they first appear.
 ///
 /// # Errors
 /// The first block that is not whole, not at its place, or holds anything but a version.

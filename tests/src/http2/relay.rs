@@ -1,4 +1,5 @@
-//! HTTP/1 at one end, HTTP/2 at the other: a test that speaks HTTP/1 speaks HTTP/2 to the server.
+//! A relay with HTTP/1 at one end and HTTP/2 at the other: a test that speaks HTTP/1 speaks HTTP/2 to the
+//! server.
 
 use super::Client;
 use crate::faults::crowd::connect_from;
@@ -12,22 +13,24 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// So much of what a client sends is held for it.
+/// The most bytes of what a client sends that are held for it.
 const HELD_BYTES: usize = 1 << 20;
 
-/// A client that was answered, and goes on sending, is read for so long.
+/// The time for which a client that was answered, and goes on sending, is still read.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Passes on requests that come to an address of its own as HTTP/1 to a server as HTTP/2, one after
-/// another, and their answers back as the client takes them. What is about a connection of HTTP/1 ends here;
-/// its end is that of the connection of HTTP/2: a stream that is reset resets it, GOAWAY closes it.
+/// A relay that passes requests of HTTP/1, which come to an address of its own, on to a server as HTTP/2,
+/// one after another, and passes the answers back as the client takes them. Fields about a connection of
+/// HTTP/1 end here. The client's connection ends like that of HTTP/2: a stream that is reset resets it,
+/// GOAWAY closes it.
 pub struct Http2Relay {
-    /// Where to connect to.
+    /// The address of the relay.
     pub addr: SocketAddr,
 }
 
 impl Http2Relay {
-    /// To the server at `to`, with clients that keep their addresses; until that no longer listens.
+    /// Starts a relay to the server at `to`, whose clients keep their addresses, until `to` no longer
+    /// listens.
     ///
     /// # Panics
     /// If there is no address to be had.
@@ -50,46 +53,48 @@ impl Http2Relay {
     }
 }
 
-/// How a connection ends once the client has taken what there is.
+/// The way in which a connection ends once the client has taken what there is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConnectionEnd {
     Closed,
     Reset,
 }
 
-/// One connection.
+/// One connection of a client.
 struct Passing {
     client: TcpStream,
-    /// That of `server`.
+    /// The socket of `server`.
     socket: TcpStream,
     server: Client,
-    /// What the client has sent and is not passed on, and how much of that nobody wants.
+    /// Bytes that the client has sent and that are not passed on, and how many bytes of its input are
+    /// dropped because no request needs them.
     input: Vec<u8>,
     unwanted: usize,
     input_ended: bool,
-    /// What the client has not taken.
+    /// Bytes that the client has not taken.
     output: Vec<u8>,
     asked: Option<PendingRequest>,
     over: Option<ConnectionEnd>,
 }
 
-/// A request that is not answered in full.
+/// A request that is not completely answered.
 struct PendingRequest {
     stream: u32,
     is_head: bool,
-    /// The client wants its connection closed.
+    /// Whether the client wants its connection closed.
     closes: bool,
-    /// It does not know of chunks.
+    /// Whether the client is of HTTP/1.0, and does not know of chunks.
     is_old: bool,
-    /// So much of its body is to come.
+    /// Bytes of the request's body that are still to come.
     body_left: usize,
-    /// So many responses before the last one were passed on.
+    /// The number of interim responses that were passed on.
     told: usize,
-    /// The head of the answer is.
+    /// Whether the head of the answer was passed on.
     is_begun: bool,
-    /// Its body goes in chunks.
+    /// Whether the answer's body goes to the client in chunks.
     is_chunked: bool,
-    /// Bytes of the answer's body that the server was not told to be taken.
+    /// Bytes of the answer's body that the client has not taken yet, so the server's window is not opened
+    /// for them.
     owed: usize,
 }
 
@@ -98,7 +103,7 @@ impl Passing {
         let socket = server.try_clone().unwrap();
         let limits = Http2Limits { stream_window_bytes: 65_535, ..Http2Limits::default() };
         let mut server = Client { takes: false, ..Client::over(server, limits) };
-        // as clients do: a server that has heard nothing says no goodbye
+        // like a client: a server that has received nothing sends no GOAWAY
         server.flush();
         Passing {
             client,
@@ -129,7 +134,7 @@ impl Passing {
         }
     }
 
-    /// Why the client's connection is reset.
+    /// The reason why the client's connection is reset.
     fn reason(&self, over: &io::Result<ConnectionEnd>) -> String {
         let Client { has_ended, goodbyes, answers, .. } = &self.server;
         let asked = self.asked.as_ref().map(|asked| asked.stream);
@@ -140,13 +145,13 @@ impl Passing {
         )
     }
 
-    /// Until the connection is over. An error if the client is gone.
+    /// Passes bytes until the connection is over. An error if the client is gone.
     fn pass(&mut self) -> io::Result<ConnectionEnd> {
         loop {
             self.ask();
             self.answer();
             self.write()?;
-            // what was taken may let the next request begin
+            // the client has taken the answer, so the next request may begin
             if self.output.is_empty() {
                 if let Some(over) = self.over {
                     return Ok(over);
@@ -159,7 +164,7 @@ impl Passing {
         }
     }
 
-    /// Waits for something to happen, and takes what has come.
+    /// Waits until something happens, and reads what has come.
     fn wait(&mut self) -> io::Result<()> {
         let reads = !self.input_ended && self.over.is_none() && self.input.len() < HELD_BYTES;
         let mut flags = PollFlags::empty();
@@ -220,7 +225,7 @@ impl Passing {
         self.input.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
     }
 
-    /// Passes on what there is of the next request.
+    /// Passes on the part of the next request that is there.
     fn ask(&mut self) {
         if self.over.is_some() {
             return;
@@ -264,7 +269,7 @@ impl Passing {
         }
     }
 
-    /// Passes on what there is of the answer.
+    /// Passes on the part of the answer that is there.
     fn answer(&mut self) {
         if self.over.is_some() {
             return;
@@ -286,6 +291,7 @@ impl Passing {
             }
             let is_empty = asked.is_head || matches!(answer.status, 204 | 304);
             if !is_empty && answer.field("content-length").is_none() {
+                // HTTP/1.0 has no chunks: the end of the connection ends the body
                 asked.closes |= asked.is_old;
                 asked.is_chunked = !asked.is_old;
             }
@@ -306,6 +312,7 @@ impl Passing {
             if asked.is_chunked {
                 self.output.extend_from_slice(b"0\r\n\r\n");
             }
+            // the answer came before the whole body, whose rest must not be taken for the next request
             let count = asked.body_left.min(self.input.len());
             self.input.drain(..count);
             self.unwanted = asked.body_left - count;
@@ -327,7 +334,7 @@ fn linger(mut client: TcpStream) {
     while Instant::now() < deadline && client.read(&mut buffer).is_ok_and(|count| count > 0) {}
 }
 
-/// A name as servers of HTTP/1 write it.
+/// The name of a field as servers of HTTP/1 write it.
 fn capitalized(name: &str) -> String {
     let mut is_first = true;
     let capitalize = |letter: char| {
@@ -339,17 +346,17 @@ fn capitalized(name: &str) -> String {
 
 /// The head of a request that came as text.
 struct RelayedRequest {
-    /// Pseudo-fields first.
+    /// The fields, pseudo-fields first.
     fields: Vec<(String, Vec<u8>)>,
     is_head: bool,
     is_old: bool,
-    /// The length of its body.
+    /// The length of the body.
     body: usize,
     closes: bool,
 }
 
 impl RelayedRequest {
-    /// `None` if there are no such requests of HTTP/2.
+    /// Parses a head; `None` if HTTP/2 has no such requests.
     fn parse(head: &[u8]) -> Option<RelayedRequest> {
         let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end);
         let mut words = lines.next()?.split(|byte| *byte == b' ').map(<[u8]>::to_vec);
@@ -377,7 +384,7 @@ impl RelayedRequest {
             }
         }
         if is_old && !fields.iter().any(|(name, _)| name == ":authority") {
-            // there is none without
+            // HTTP/2 needs a host
             fields.insert(3, (":authority".to_owned(), b"a.example".to_vec()));
         }
         Some(RelayedRequest { fields, is_head, is_old, body, closes: closes || is_old && !keeps })

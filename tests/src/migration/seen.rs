@@ -1,18 +1,18 @@
-//! What a client sees of a server: answers taken apart into what can be compared.
+//! The answers of a server as a client sees them, taken apart into what can be compared.
 
 use crate::answer::Answer;
 use crate::wire;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-/// What was asked, and what of the answer is meant.
+/// A request, and the name of one aspect of its answer.
 pub(super) type Aspect = (String, String);
 
-/// What a client has seen of one server.
+/// The answers of one server.
 #[derive(Debug, Default)]
 pub struct Seen(pub(super) BTreeMap<Aspect, String>);
 
-/// What no client goes by, or is told of the connection alone.
+/// Fields that no client acts on, or that concern the connection alone.
 const UNSEEN: [&str; 8] = [
     "Server",
     "Date",
@@ -25,24 +25,24 @@ const UNSEEN: [&str; 8] = [
 ];
 
 impl Seen {
-    /// Notes one thing.
+    /// Notes one aspect.
     ///
     /// # Panics
     /// If that was noted already.
     pub fn note(&mut self, asked: &str, seen: &str, value: impl Into<String>) {
-        // as it can stand in a cell
+        // the value as it can stand in a cell of a table
         let value = value.into().replace('|', "/").replace('`', "'");
         let before = self.0.insert((asked.to_owned(), seen.to_owned()), value);
         assert!(before.is_none(), "{asked}, {seen}: twice");
     }
 
-    /// Asks by HTTP/1.1 and notes all of the answer. It is noted as `METHOD TARGET`, and with the fields behind.
+    /// Sends a request by HTTP/1.1 and notes the whole answer, under `METHOD TARGET` and the fields.
     pub fn ask(&mut self, addr: SocketAddr, line: &str, fields: &[&str], body: &[u8]) -> Answer {
         let asked = [&[line], fields].concat().join(", ");
         self.ask_as(&asked, addr, line, fields, body)
     }
 
-    /// The same under another name.
+    /// Sends a request and notes the answer under another name.
     ///
     /// # Panics
     /// If there is no answer.
@@ -81,7 +81,7 @@ impl Seen {
     }
 }
 
-/// `content-type` as `Content-Type`.
+/// Writes `content-type` as `Content-Type`.
 fn canonical(name: &str) -> String {
     let words = name.split('-').map(|word| match word.split_at_checked(1) {
         Some((first, rest)) => first.to_ascii_uppercase() + &rest.to_ascii_lowercase(),
@@ -90,7 +90,7 @@ fn canonical(name: &str) -> String {
     words.collect::<Vec<_>>().join("-").replace("Etag", "ETag").replace("Www-", "WWW-")
 }
 
-/// What a client makes of a value: where a link leads it, and what kind of tag it has.
+/// The meaning of a value to a client: the target of a link, the kind of a tag.
 fn seen_value(name: &str, value: &str) -> String {
     match name {
         // a server may say whole addresses of its own, or paths: clients go to the same place
@@ -103,8 +103,8 @@ fn seen_value(name: &str, value: &str) -> String {
     }
 }
 
-/// An address of `http://example.com`, whatever the port, as a path, and one of `https://` without its port: the test
-/// is at another than 80 and 443.
+/// A URL of `http://example.com` as a path, whatever the port, and one of `https://` without its port:
+/// the test uses other ports than 80 and 443.
 fn own_address(value: &str) -> String {
     for (scheme, begin) in
         [("http://example.com", ""), ("https://example.com", "https://example.com")]
@@ -119,7 +119,7 @@ fn own_address(value: &str) -> String {
     value.to_owned()
 }
 
-/// A body, or what it is.
+/// A body, or a description of it.
 fn seen_body(body: &[u8]) -> String {
     let Ok(text) = std::str::from_utf8(body) else { return brief(body) };
     match text {
@@ -161,7 +161,7 @@ pub fn request(line: &str, fields: &[&str], body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), b"\r\n", body].concat()
 }
 
-/// The answer that a connection has brought until its end, with its body as it was before it was cut into chunks.
+/// The answer on a connection that was read to its end, with its body without chunks.
 ///
 /// # Errors
 /// If it is malformed or not whole.

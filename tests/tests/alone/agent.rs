@@ -1,7 +1,7 @@
-//! The agent on the real server: a flood of work, what is served of it, and that it ends.
+//! The agent on the real server: a flood of work, the share of it that is served, and its end.
 //!
-//! Nothing here depends on how fast the machine is: clients ask again as soon as they are answered,
-//! so whatever it can do, they want more.
+//! No test depends on how fast the machine is: clients ask again as soon as they are answered, so they
+//! always want more than it can do.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::Client;
@@ -16,9 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
-/// A busy machine has little CPU time to give.
+/// A long patience: a busy machine has little CPU time to give.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Several for each core: 10 ms of work for each of them is more than [`POLICY`] lets wait.
+/// The number of clients, several for each core: 10 ms of work for each of them is more than [`POLICY`]
+/// lets wait.
 fn clients() -> usize {
     available_parallelism().map_or(1, NonZero::get).max(4) * 10
 }
@@ -62,14 +63,14 @@ fn options(folder: &Folder, engine: &str, lines: &str) -> Options {
     options
 }
 
-/// What the clients of a flood were told.
+/// The answers that the clients of a flood got.
 #[derive(Default)]
 struct Told {
     good: AtomicU64,
     refused: AtomicU64,
 }
 
-/// Clients that ask for 10 ms of work again and again while `meanwhile` runs.
+/// Has clients ask for 10 ms of work again and again while `meanwhile` runs.
 fn flood<R>(served: &WatchedServer, meanwhile: impl FnOnce(&Told) -> R) -> (R, Told) {
     let (told, is_over) = (Told::default(), AtomicBool::new(false));
     let result = thread::scope(|scope| {
@@ -83,7 +84,7 @@ fn flood<R>(served: &WatchedServer, meanwhile: impl FnOnce(&Told) -> R) -> (R, T
                             assert_eq!(answer.status, 503);
                             let after = answer.field("Retry-After").unwrap();
                             assert!((1..=60).contains(&after.parse().unwrap()), "{after}");
-                            // all of them together want far more than any machine can do still
+                            // even with these pauses, the clients together ask far more than a machine can do
                             thread::sleep(Duration::from_millis(10));
                             told.refused.fetch_add(1, Relaxed)
                         }
@@ -104,7 +105,7 @@ fn flood<R>(served: &WatchedServer, meanwhile: impl FnOnce(&Told) -> R) -> (R, T
     (result, told)
 }
 
-/// What `forebay policy` says.
+/// The output of a command of `forebay policy`.
 fn policy(command: &str, served: &WatchedServer) -> String {
     let output =
         Command::new(binary()).args(["policy", command, "-c"]).arg(served.file()).output().unwrap();
@@ -157,14 +158,15 @@ fn what_is_too_much_is_refused_and_the_rest_is_served() {
     }
 }
 
-/// Who keeps a body back, or is to wait for its turn under a limit, takes nobody's place.
+/// A client that keeps its body back, or waits for its turn under a limit, takes no place from another
+/// client.
 #[test]
 fn what_waits_for_its_client_is_no_unfinished_work() {
     let folder = site();
     let queue = "requests = { rate = \"1/m\", burst = 1, over = \"queue\", deadline = \"60s\" }";
     let rule = format!("[[rule]]\nname = \"turns\"\npath = \"/turn\"\n{queue}\n");
     for engine in ENGINES {
-        // nobody's time is over before all are there
+        // no client's time is over before all are there
         let lines = format!("agent = \"on\"\ntimeouts.body = \"1h\"\n{POLICY}\n{rule}");
         let served = WatchedServer::with(options(&folder, engine, &lines));
         assert_eq!(served.client().get("/turn").unwrap().status, 404, "{engine}");
@@ -181,7 +183,7 @@ fn what_waits_for_its_client_is_no_unfinished_work() {
         assert_eq!(count("unfinished_jobs"), 0, "{engine}");
         let mut client = served.client().patience(PATIENCE);
         assert_eq!(client.get("/work?cpu=1ms").unwrap().status, 200, "{engine}");
-        // how long the last bytes took is nobody's wait for a worker
+        // the time for the last bytes does not count as a wait for a worker
         for client in &mut slow {
             client.stream().write_all(b"hello").unwrap();
         }
@@ -200,7 +202,7 @@ struct Decided {
     level: String,
     load: u64,
     class: String,
-    /// `None` where there is no limit.
+    /// The limit; `None` where there is none.
     most: Option<u64>,
     offered: u64,
     refused: u64,
@@ -209,7 +211,7 @@ struct Decided {
     unfinished: u64,
 }
 
-/// What `forebay policy history` says of times in which there was work.
+/// The lines of `forebay policy history` about times in which there was work.
 fn history(served: &WatchedServer) -> Vec<Decided> {
     let text = policy("history", served);
     let cells = |line: &str| {
@@ -236,7 +238,7 @@ fn history(served: &WatchedServer) -> Vec<Decided> {
             unfinished: number("unfinished"),
         }
     };
-    // three cells: nothing to do, since when and for so long
+    // a line of three cells says that there was nothing to do, since when and for how long
     lines.filter(|cells| cells.len() > 3).map(decided).collect()
 }
 
@@ -254,7 +256,7 @@ fn the_history_has_each_decision_with_its_inputs_and_what_followed() {
                 sum(lines, |line| line.refused),
             ]
         };
-        // what came before the agent looked for the first time is in no record
+        // records begin when the agent looks for the first time
         let mut before = [0; 3];
         let is_looking = || {
             assert_eq!(served.client().get("/work?cpu=1ms").unwrap().status, 200);
@@ -291,7 +293,7 @@ fn the_history_has_each_decision_with_its_inputs_and_what_followed() {
             let is_limited = line.refused == 0 || line.most.is_some_and(|most| most > 0);
             assert!(is_limited && line.lasted_ms <= 60_000, "{engine}: {line:?}");
         }
-        // what led to it: more than can be done, and work that waits
+        // the causes: more requests than can be served, and work that waits
         let overloaded = |line: &&Decided| {
             let causes = ["(delay)", "(refused)", "(load)"];
             line.load > 100
@@ -344,7 +346,7 @@ fn a_reload_keeps_what_was_learned_and_the_agent_can_be_taken_off() {
     });
 }
 
-/// From the second level on, and no longer, the crowd stands behind the others: its rule gives it their
+/// From the second level on, and no longer, the crowd comes after the others: its rule gives it their
 /// class.
 #[test]
 fn at_the_second_level_a_crowd_changes_its_class() {

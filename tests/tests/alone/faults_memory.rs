@@ -1,6 +1,6 @@
-//! Memory is bounded: an idle keep-alive connection costs at most 1 KB of the server's memory, with
-//! 10,000 of them, or a thread where each connection has one; and answers on their way take no more
-//! than they may.
+//! Memory is bounded: each of 10,000 idle keep-alive connections costs at most 1 KB of the server's
+//! memory, or a thread where each connection has one; and answers on their way take no more than their
+//! limit.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::ALONE;
@@ -17,13 +17,13 @@ forebay_tests::on_each_engine! {
     answers_that_nobody_takes_leave_memory_to_others,
 }
 
-/// Connections that made one request and then wait.
+/// The number of connections that made one request and then wait.
 const IDLE: usize = 10_000;
-/// The same where each of them keeps a thread.
+/// The number of connections where each of them keeps a thread.
 const IDLE_THREADS: usize = 1_000;
 
-/// Bytes that a thread with its connection may cost: what it has touched of its stack, and a worker
-/// with its buffers and the paths it has found.
+/// The bytes that a thread with its connection may cost: the touched part of its stack, and a worker with
+/// its buffers and the paths it has found.
 const THREAD_BYTES: usize = 128 * 1024;
 
 /// The server's resident memory grows by at most 1 KiB for each of ten thousand kept connections,
@@ -55,14 +55,14 @@ fn an_idle_connection_costs_little(engine: &str) {
         let all = crowd.read_until(3 * PATIENCE, |crowd| crowd.answered(200) == count);
         assert!(all, "{} of {count} answered", crowd.answered(200));
     };
-    // What the server needs once (buffers, threads, the cached answer) is there before the measure.
-    // A thread that is used once has what it needs: those are measured.
+    // What the server needs once (buffers, threads, the cached answer) is there before the measurement. A
+    // thread that is used for the first time needs memory: threads are measured.
     let first = if threads { 1 } else { 100 };
     ask_all(&mut Crowd::connect(served.target(), first, first).unwrap());
 
     let before_kib = resident_kib(served.pid());
     let mut crowd = Crowd { members: Vec::new() };
-    // what ten thousand requests at the same time need is another question
+    // the memory for ten thousand requests at the same time is another question
     while crowd.members.len() < idle {
         let mut more = Crowd::connect(served.target(), 100, 1).unwrap();
         ask_all(&mut more);
@@ -77,28 +77,28 @@ fn an_idle_connection_costs_little(engine: &str) {
     ask_all(&mut crowd);
 }
 
-/// Bytes of each file, the most that is read into memory with that cache; and how many of them each
-/// client asks for in one go: more than the kernel takes for it.
+/// The bytes of each file, the most that is read into memory with that cache; and the number of files
+/// that each client asks for in one go: more than the kernel takes for it.
 const FILE_BYTES: usize = 512 << 10;
 const FILES_EACH: usize = 16;
-/// Clients that take nothing.
+/// The number of clients that take nothing.
 const TAKERS: usize = 60;
-/// `cache.bytes` and `cache.in_flight`.
+/// The values of `cache.bytes` and `cache.in_flight`.
 const CACHE_BYTES: u64 = 8 << 20;
 const IN_FLIGHT_BYTES: u64 = 2 << 20;
 
-/// Clients ask for files that nobody has asked for before, and do not take them. Bodies in memory stay
-/// within what they may take, others are answered, and in the end so are they: every byte is right.
+/// Clients ask for files that were never asked for before, and do not take them. Bodies in memory stay
+/// within their limit, others are answered, and in the end so are these clients: every byte is right.
 fn answers_that_nobody_takes_leave_memory_to_others(engine: &str) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Folder::new();
     folder.write("index.html", "here");
-    // one file under many names, each of which is an answer of its own
+    // one file under many names, so that each name has an answer of its own
     let file = folder.write("file", versioned(1, FILE_BYTES / BLOCK_BYTES));
     for number in 0..=TAKERS * FILES_EACH {
         std::fs::hard_link(&file, folder.join(&format!("{number}"))).unwrap();
     }
-    // there a client that takes nothing keeps a thread of the send phase
+    // with this engine a client that takes nothing keeps a thread of the send phase
     let threads = match engine {
         "pipeline:never" => format!("pipeline.by = \"fixed\"\npipeline.send = {}\n", TAKERS + 4),
         _ => String::new(),

@@ -1,5 +1,5 @@
-//! Slow clients: every wait for a client has an end, and thousands that are
-//! slow do not make the others wait.
+//! Slow clients: every wait for a client has an end, and thousands of slow clients do not make the others
+//! wait.
 //!
 //! `FOREBAY_MEASURE=1 cargo test --release -p forebay-tests --test alone faults_slow:: -- --nocapture`
 //! measures longer, and fails if the goal for a normal client's p99 is missed.
@@ -35,11 +35,11 @@ forebay_tests::on_isolated! {
     clients_above_the_minimum_rate_are_not_cut,
 }
 
-/// Clients that send one byte of a head per second.
+/// The number of clients that send one byte of a head per second.
 const SLOW: usize = 5_000;
-/// The same where each of them holds a thread.
+/// The number of such clients where each of them holds a thread.
 const SLOW_THREADS: usize = 1_000;
-/// Clients that ask for much and take nothing: more than a pipeline has threads.
+/// The number of clients that ask for much and take nothing: more than a pipeline has threads.
 const SLOW_READERS: usize = 200;
 
 fn site() -> Folder {
@@ -78,7 +78,7 @@ fn drip(crowd: &mut Crowd, done: &AtomicBool) {
     }
 }
 
-/// Says that it is done when it is dropped, in a panic too.
+/// A flag that is set when this is dropped, in a panic too.
 struct AtEnd<'d>(&'d AtomicBool);
 
 impl Drop for AtEnd<'_> {
@@ -135,7 +135,7 @@ fn is_measured() -> bool {
     std::env::var("FOREBAY_MEASURE").is_ok()
 }
 
-/// How many requests a normal client makes.
+/// The number of requests of a normal client.
 fn requests() -> usize {
     match (is_measured(), is_full_matrix()) {
         (true, _) => 20_000,
@@ -168,8 +168,8 @@ fn slow_readers_do_not_stop_a_normal_client(engine: &str) {
     judge(&alone, &beside, &others, Duration::from_millis(10));
 }
 
-/// What SECURITY.md says of the engines with a thread per connection: slow heads hold all threads.
-/// Others wait for them, and no longer than `timeouts.head`; nobody is refused or lost.
+/// SECURITY.md says of the engines with a thread per connection that slow heads hold all threads. Others
+/// wait for them, and no longer than `timeouts.head`; no client is refused or lost.
 #[test]
 fn slow_heads_hold_all_threads_until_their_time_is_over() {
     const THREADS: usize = 8;
@@ -200,8 +200,8 @@ fn slow_heads_hold_all_threads_until_their_time_is_over() {
     }
 }
 
-/// Every wait for a client ends by default, a byte now and then does not prolong it, and it is
-/// counted by what was awaited.
+/// Every wait for a client has an end by default, a byte now and then does not prolong it, and a counter
+/// for what was awaited counts its end.
 fn every_wait_for_a_client_has_an_end(engine: &str) {
     const EACH: usize = 40;
     let cases = [
@@ -217,7 +217,7 @@ fn every_wait_for_a_client_has_an_end(engine: &str) {
     let settings = "timeouts.head = \"1s\"\ntimeouts.body = \"1s\"\ntimeouts.idle = \"1s\"\n\
                     limits.connections_per_client = 1000";
     let served = WatchedServer::start(engine, folder.path(), settings).settled();
-    // what clients send first is there when they are accepted, however slow this machine is
+    // the clients' first bytes are there when they are accepted, however slow this machine is
     freeze(served.pid());
     let mut crowds = cases.map(|(_, first, _)| {
         let mut crowd = Crowd::connect(served.target(), EACH, EACH).unwrap();
@@ -265,8 +265,8 @@ fn a_connection_that_is_used_is_not_idle(engine: &str) {
     panic!("this machine never lets a client ask once a second");
 }
 
-/// A client uses one connection for so long. If that is cut, the longest time between two answers:
-/// a machine that is busy may keep a client from asking, and then the server is right.
+/// Has a client use one connection for `time`. If that is cut, the longest time between two answers: a
+/// busy machine may keep a client from asking, and then the server is right.
 fn use_for(served: &WatchedServer, time: Duration) -> Option<Duration> {
     let mut client = served.client();
     let begun = Instant::now();
@@ -304,13 +304,13 @@ fn clients_that_take_nothing_are_cut(engine: &str) {
 
 /// The window over which the rate is measured here.
 const WINDOW: Duration = Duration::from_secs(2);
-/// What a client must take in each window before the server may be blamed for a cut. The kernel tells
-/// the sender of room only when whole segments are taken, which have 64 KiB on loopback, and the receive
-/// buffer, doubled from [`RECEIVE`], holds two of them: of these at least one shows.
+/// The bytes that a client must take in each window before the server may be blamed for a cut. The kernel
+/// reports room to the sender only when whole segments are taken, which have 64 KiB on loopback. The
+/// receive buffer, doubled from [`RECEIVE`], holds two of them: at least one shows.
 const ENOUGH: usize = 160 << 10;
 const RECEIVE: usize = 32 << 10;
 
-/// A client that takes `LARGE` bytes, at first slowly, and when it took how much.
+/// A client that takes `LARGE` bytes, at first slowly, with the times at which it took them.
 struct Slow {
     client: Client,
     head: String,
@@ -330,14 +330,14 @@ impl Slow {
         LARGE as usize - self.taken.iter().map(|(_, bytes)| bytes).sum::<usize>()
     }
 
-    /// Takes so many bytes, or all that are left.
+    /// Takes at most this number of bytes, or all that are left.
     fn take(&mut self, most: usize) -> Result<(), Cut> {
         let body = self.client.body(&self.head, most.min(self.left()))?;
         self.taken.push((Instant::now(), body.len()));
         Ok(())
     }
 
-    /// About 100 KB/s, a hundred times the minimum, for several windows, and then the rest.
+    /// Takes about 100 KB/s, a hundred times the minimum, for several windows, and then the rest.
     fn take_all(&mut self) -> Result<(), Cut> {
         let begun = Instant::now();
         while begun.elapsed() < 3 * WINDOW + WINDOW / 2 {
@@ -350,7 +350,7 @@ impl Slow {
         Ok(())
     }
 
-    /// The least that it took in any window until now.
+    /// The fewest bytes that the client has taken in any window so far.
     fn worst_window(&self) -> usize {
         let now = Instant::now();
         let whole = self.taken.iter().enumerate().filter(|(_, (at, _))| *at + WINDOW <= now);
@@ -362,11 +362,11 @@ impl Slow {
     }
 }
 
-/// A client far above the minimum rate is not cut, although the room it makes in the socket shows
+/// A client far above the minimum rate is not cut, although the room that it makes in the socket shows
 /// late: the kernel calls a socket writable when a third of its buffer, megabytes, is free.
 ///
-/// A machine that is busy may keep the client from taking anything for a second. Then the server is
-/// right to cut it, and it is tried again: a cut counts if the client did take enough.
+/// A busy machine may keep the client from taking anything for a second. Then the server is right to cut
+/// it, and the test tries again: a cut counts only if the client took enough.
 fn clients_above_the_minimum_rate_are_not_cut(engine: &str) {
     let folder = site();
     let large = folder.write("large.bin", "");

@@ -2,9 +2,9 @@
 //! clients read a small and a large file while it changes. (What happens to one answer that is being
 //! sent is in `faults_sending.rs`.)
 //!
-//! Every file says its version in each of its blocks, and an answer that came whole is compared
-//! with what the file was. One loop, so that "after the change is seen" has one meaning
-//! (with a thread for each reader it has the same, because the mark on a dead entry is shared).
+//! Every file has its version in each of its blocks, and an answer that came whole is compared with the
+//! versions of the file. There is one loop, so that "after the change is seen" has one meaning (with a
+//! thread for each reader it has the same, because the mark on a dead entry is shared).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::ALONE;
@@ -42,10 +42,10 @@ forebay_tests::on_isolated! {
 
 /// Clients that read while the file changes.
 const READERS: usize = 8;
-/// How long each kind of change goes on, and how long where there is time for the full matrix.
+/// The time that each kind of change goes on, and the time in the full matrix.
 const STORM: Duration = Duration::from_millis(700);
 const LONG_STORM: Duration = Duration::from_millis(2500);
-/// Between two changes.
+/// The time between two changes.
 const PAUSE: Duration = Duration::from_millis(12);
 
 /// The two files: one that fits into the data cache, one that is sent from the file (with the
@@ -71,19 +71,20 @@ impl Kind {
     }
 }
 
-/// Answers that came whole during this change.
+/// The number of answers that came whole during this change.
 static WHOLE: AtomicU64 = AtomicU64::new(0);
 
-/// What the readers saw together.
+/// The observations of all readers together.
 #[derive(Debug, Default)]
 struct Seen {
     whole: AtomicU64,
     cut: AtomicU64,
-    /// The file had changed each time the server looked at it, before anything was sent.
+    /// The number of refusals because the file had changed each time the server looked at it, before
+    /// anything was sent.
     refused: AtomicU64,
 }
 
-/// A client that comes again when its connection has ended.
+/// A client that connects again when its connection has ended.
 struct Reader {
     to: Target,
     client: Client,
@@ -94,8 +95,8 @@ impl Reader {
         Reader { client: Client::connect(to.clone()), to: to.clone() }
     }
 
-    /// One answer. After the one that says so, and after one that was cut short, no more can come on
-    /// the same connection.
+    /// Gets one answer. After an answer that announces the end, and after one that was cut short, no more
+    /// can come on the same connection.
     fn get(&mut self, path: &str) -> Result<Answer, Cut> {
         let result = self.client.get(path);
         if !result.as_ref().is_ok_and(|answer| !answer.is_last()) {
@@ -105,8 +106,8 @@ impl Reader {
     }
 }
 
-/// Eight clients ask for both files in turn until `writer` returns. Each answer, whole or cut
-/// short, goes to `check` with the number of the file and what `before` said when it was asked for.
+/// Eight clients ask for both files in turn until `writer` returns. Each answer, whole or cut short, goes
+/// to `check` with the number of the file and the result of `before` when it was asked for.
 fn under_load<B>(
     to: &Target,
     before: impl Fn(usize) -> B + Sync,
@@ -175,7 +176,7 @@ fn storm(mut change: impl FnMut(u64)) -> u64 {
 /// however fast the machine is.
 const FEW_REQUESTS: &str = "limits.requests_per_connection = 500";
 
-/// Releases of a root that stay beside the newest.
+/// The number of releases of a root that stay beside the newest.
 const KEPT: u64 = 40;
 
 /// A server over `folder` in which version 1 of both files lies, written by `write`.
@@ -193,7 +194,7 @@ fn only_version(answer: &Answer) -> u64 {
     }
 }
 
-/// Whether in the end, when nothing changes any more, `version` of both files is served.
+/// Whether `version` of both files is served in the end, when nothing changes any more.
 fn settles_at(served: &WatchedServer, version: u64) -> bool {
     let mut client = Reader::new(&served.target());
     soon(PATIENCE, || {
@@ -208,7 +209,7 @@ fn rename_into(path: &Path, content: &[u8]) {
 }
 
 /// "A file replaced by rename: every answer is one whole version", none is cut short, an entity tag
-/// stands for one version, and after a version was seen by anybody nobody gets an older one.
+/// stands for one version, and after any client has seen a version, no client gets an older one.
 fn replaced_by_rename_every_answer_is_one_whole_version(engine: &str) {
     let folder = Folder::new();
     let write = |path: &Path, kind: Kind, version| rename_into(path, &kind.at(version));
@@ -285,10 +286,10 @@ fn written_in_place_answers_are_whole_or_cut_short(engine: &str) {
         );
         let Some(version) = settled_version(&answer.head, latest) else { return };
         assert!(version >= floor, "version {version} after {floor} was seen: {}", answer.head);
-        // Pages that wait in a socket after sendfile still belong to the file: if it was written
-        // before the client had read them, nobody on the server's side can know. The small file is sent
-        // from there, too, when it has changed each time it was looked at; but that is not kept, so nobody
-        // has it who asks when the write has begun.
+        // Pages that wait in a socket after sendfile still belong to the file: if it is written before
+        // the client has read them, the server cannot know. The small file is sent from there, too, if it
+        // has changed each time it was looked at; but that answer is not cached, so a client that asks
+        // after the write has begun does not get it.
         let is_in_flight = latest > version && (number == 1 || asked <= version);
         assert!(found == [version] || is_in_flight, "{found:?}, head of {version}");
         if found == [version] {
@@ -337,8 +338,8 @@ fn truncated_and_grown_answers_are_whole_or_cut_short(engine: &str) {
         };
         let latest = begun.load(SeqCst);
         let version = settled_version(head, latest);
-        // As above: pages in flight belong to the file, and the kernel zeroes what is cut off.
-        // The small file is sent from there, too, when it has changed each time it was looked at.
+        // As above: pages in flight belong to the file, and the kernel zeroes those that are cut off. The
+        // small file is sent from there, too, when it has changed each time it was looked at.
         let is_in_flight = version != Some(latest);
         let whole_blocks = &body[..body.len() / BLOCK_BYTES * BLOCK_BYTES];
         let zeroes =
@@ -381,7 +382,7 @@ fn truncated_and_grown_answers_are_whole_or_cut_short(engine: &str) {
 }
 
 /// A removed file is gone soon, and one created after a (cached) 404 is there soon; while neither
-/// happens, and one state was seen, everybody gets that state.
+/// happens, and one state was seen, every client gets that state.
 fn removed_and_created_files_are_noticed(engine: &str) {
     let folder = Folder::new();
     let served =
@@ -472,8 +473,8 @@ fn a_symlinked_root_that_is_re_pointed_is_seen(engine: &str) {
                     (late, slowest) = (late + 1, slowest.max(pointed.elapsed()));
                 }
             }
-            // Long after nobody is sent there any more: a thread that was on its way there a moment ago
-            // would find nothing.
+            // Long after requests are sent there: a thread that was on its way there a moment ago would
+            // find nothing.
             if version > KEPT {
                 let _ = fs::remove_dir_all(folder.join(&format!("releases/{}", version - KEPT)));
             }

@@ -1,12 +1,12 @@
-//! Clients of HTTP/2 that cost more than they bring, each beside honest ones: the abuser loses its
+//! Clients of HTTP/2 that cost more than honest ones, each beside honest ones: the abuser loses its
 //! connection within its budget, the others get every answer, and memory stays bounded.
 //!
-//! What the honest ones feel is measured, since the time of an answer is no test's on a machine with other
-//! work: `FOREBAY_QUIET=1 cargo test --release -p forebay-tests --test alone http2_abuse::event:: -- --nocapture`
-//! attacks for longer, prints the 99th percentile alone and under each abuse, and fails where the second
-//! is above twice the first and a millisecond. The server then has processor 0 for itself and one worker, all
-//! clients have processor 1, and the honest one goes before the abuser there (which root only may say):
-//! what is measured is the server, not who of the clients runs first.
+//! The waits of honest clients are measured only on demand, since no test asserts times on a machine with
+//! other work: `FOREBAY_QUIET=1 cargo test --release -p forebay-tests --test alone http2_abuse::event::
+//! -- --nocapture` attacks for longer, prints the 99th percentile alone and under each abuse, and fails
+//! where the second is above twice the first and a millisecond. The server then has processor 0 for
+//! itself and one worker. All clients have processor 1, where the honest one has a higher priority than
+//! the abuser (which needs root): the measurement is of the server, not of which client runs first.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::ALONE;
@@ -38,26 +38,26 @@ forebay_tests::on_each_engine! {
 /// One kind of abuse.
 struct Flood {
     name: &'static str,
-    /// What is said first, behind the preface.
+    /// Writes the first frames, behind the preface.
     begin: fn(&mut Vec<u8>),
-    /// The next unit of it; numbers begin at 0.
+    /// Writes the next unit of the flood; numbers begin at 0.
     unit: fn(u32, &mut Vec<u8>),
-    /// Units that come through.
+    /// The number of units that come through.
     bound: BudgetLimit,
 }
 
-/// Units that come through where each takes so much of a budget.
+/// The number of units that come through if each takes this much of a budget.
 const fn each(budget: Abuse, cost: u32) -> BudgetLimit {
     let BudgetLimit { burst, per_s } = budget.bound();
     BudgetLimit { burst: burst / cost, per_s: per_s / cost }
 }
 
-/// CONTINUATION frames of a head.
+/// The limit of CONTINUATION frames in a head.
 const MOST_CONTINUATIONS: BudgetLimit = BudgetLimit { burst: 32, per_s: 0 };
 
 fn nothing(_: &mut Vec<u8>) {}
 
-/// The head of a request on the stream of this number.
+/// Writes the head of a request on the stream of this number.
 fn ask(out: &mut Vec<u8>, number: u32, path: &str, flags: u8, more: &[(&str, &str)]) {
     let mut block = Vec::new();
     let first = [(":method", "GET"), (":scheme", "http"), (":path", path), (":authority", "a")];
@@ -69,7 +69,7 @@ fn ask(out: &mut Vec<u8>, number: u32, path: &str, flags: u8, more: &[(&str, &st
 
 const WHOLE: u8 = flag::END_STREAM | flag::END_HEADERS;
 
-/// A field of 3000 bytes, put into the table.
+/// Writes a field of 3000 bytes, which goes into the table.
 fn fill_table(out: &mut Vec<u8>) {
     let mut block = vec![0x40, 1, b'x', 0x7f, 0xb9, 0x16];
     block.resize(block.len() + 3000, b'y');
@@ -175,7 +175,7 @@ const FLOODS: [Flood; 14] = [
             ask(out, 0, "/large.bin", WHOLE, &[]);
         },
         unit: |_, out| frame::write_window_update(out, 1, 1),
-        // what is looked at together is sent together, which earns a little
+        // updates that are read together are answered together, which earns a little
         bound: BudgetLimit { burst: 11_000, per_s: 1100 },
     },
     Flood {
@@ -190,15 +190,15 @@ const FLOODS: [Flood; 14] = [
     },
 ];
 
-/// How a connection has ended.
+/// The way in which a connection has ended.
 #[derive(Default)]
 struct Ending {
-    /// What it was told.
+    /// The error code of the GOAWAY frame.
     goodbye: Option<ErrorCode>,
     is_closed: bool,
 }
 
-/// Notes what the server says on a connection until that ends.
+/// Notes the server's frames on a connection until it ends.
 fn listen(mut stream: TcpStream, ending: &Mutex<Ending>) {
     let (mut held, mut buffer) = (Vec::new(), [0; 64 * 1024]);
     while let Ok(count @ 1..) = stream.read(&mut buffer) {
@@ -234,10 +234,11 @@ fn begin(addr: SocketAddr, first: impl FnOnce(&mut Vec<u8>)) -> (TcpStream, Arc<
     (stream, ending)
 }
 
-/// Seconds of leave that an abuser has beyond its budget, for a server that is busy elsewhere.
+/// The seconds of leave that an abuser has beyond its budget, for a server that is busy elsewhere.
 const SLACK_S: u32 = 10;
 
-/// Sends units until the server has enough, at most what the budget allows by now, and says how it ended.
+/// Sends units until the server ends the connection, at most what the budget allows by now. Returns the
+/// error code.
 fn attack(addr: SocketAddr, flood: &Flood) -> Option<ErrorCode> {
     let (mut stream, ending) = begin(addr, flood.begin);
     let (begun, mut sent) = (Instant::now(), 0);
@@ -264,9 +265,9 @@ fn attack(addr: SocketAddr, flood: &Flood) -> Option<ErrorCode> {
     }
 }
 
-/// What honest clients felt.
+/// The waits of honest clients.
 struct Felt {
-    /// In microseconds, sorted.
+    /// The waits in microseconds, sorted.
     times_us: Vec<u128>,
 }
 
@@ -276,7 +277,7 @@ impl Felt {
     }
 }
 
-/// Says that something is over, however it ends.
+/// A flag that is set when this is dropped, however the test ends.
 struct Over<'o>(&'o AtomicBool);
 
 impl Drop for Over<'_> {
@@ -285,7 +286,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Asks one after another, by both versions, while `act` goes on. Every answer must be right.
+/// Asks again and again, by both versions, while `act` goes on. Every answer must be right.
 fn beside<R>(addr: SocketAddr, act: impl FnOnce() -> R) -> (R, Felt) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -341,19 +342,19 @@ fn serve(engine: &str, more: &str) -> (WatchedServer, Folder) {
         sched_setaffinity(None, &of_clients).unwrap();
     }
     let served = WatchedServer::with(options);
-    // what the server needs once is there before anything is measured
+    // what the server needs once is there before the measurement
     assert_eq!(Client::of(&served).get("/large.bin").body.len(), 3_000_000);
     (served, folder)
 }
 
-/// What a connection may take: its state, and bodies of requests that nobody has read.
+/// The most memory of a connection: its state, and bodies of requests that are not read.
 fn most_bytes_each() -> u64 {
     let fields = FieldLimits { bytes: 64 * 1024, fields: 200 };
     let limits = Http2Limits { fields, ..Http2Limits::default() };
     limits.most_heap_bytes() as u64 + u64::from(limits.connection_window_bytes)
 }
 
-/// Abusers at once.
+/// The number of abusers at once.
 const ABUSERS: usize = 4;
 
 fn who_floods_is_sent_away_and_others_are_served(engine: &str) {
@@ -397,7 +398,7 @@ fn who_floods_is_sent_away_and_others_are_served(engine: &str) {
     assert!(soon(PATIENCE, || open() <= 1), "{engine}: {}", served.metrics());
 }
 
-/// Connections that ask for much and take nothing, and that begin much and never end it.
+/// The number of connections that ask for much and take nothing, and that begin much and never end it.
 const WAITERS: usize = 20;
 
 fn who_only_waits_costs_little(engine: &str) {

@@ -1,4 +1,5 @@
-//! The real program under load: what has the machine for itself, or as many descriptors as it may.
+//! Tests of the real program under load, which need the machine for themselves, or as many descriptors as
+//! there are.
 //!
 //! A file is a module: `cargo test -p forebay-tests --test alone faults_truth::`. A test that must not
 //! run beside another holds [`ALONE`].
@@ -13,5 +14,5 @@ mod faults_truth;
 mod http2_abuse;
 mod websockets;
 
-/// Held by a test that measures, storms or opens thousands of connections.
+/// A lock that a test holds while it measures, storms or opens thousands of connections.
 static ALONE: Mutex<()> = Mutex::new(());

@@ -1,5 +1,5 @@
-//! What a WebSocket costs that says nothing: memory of the process and of the kernel, beside nginx where that
-//! is there.
+//! The cost of a silent WebSocket: memory of the process and of the kernel, beside nginx if that is
+//! installed.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::ALONE;
@@ -19,9 +19,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// Process memory that a WebSocket by HTTP/1.1 may take, in bytes.
+/// The process memory in bytes that a WebSocket over HTTP/1.1 may take.
 const MOST_BYTES: usize = 6 * 1024;
-/// The same for one of many on a connection of HTTP/2.
+/// The process memory in bytes that one of many WebSockets on a connection of HTTP/2 may take.
 const MOST_STREAM_BYTES: usize = 6 * 1024;
 
 /// An application that changes the protocol and keeps what comes, without a thread for each.
@@ -55,20 +55,22 @@ fn application() -> SocketAddr {
     addr
 }
 
-/// What the kernel keeps for itself and does not give away: sockets among it, in KiB, of the whole machine.
+/// The memory in KiB that the kernel keeps for itself and does not give away, sockets among it, of the
+/// whole machine.
 fn kernel_kib() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("SUnreclaim:")).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Bytes of the process and of the kernel for each WebSocket, of so many by HTTP/1.1.
+/// The bytes of the process and of the kernel for each WebSocket, measured with `count` of them over
+/// HTTP/1.1.
 fn cost(name: &str, addr: SocketAddr, pid: u32, count: usize) -> usize {
     let open = |at: usize| {
         let stream = connect_from(client_address(at / 5000), addr).unwrap();
         TunnelEnd::by_http1(stream, "/ws")
     };
-    // what is needed once is there before
+    // what is needed once is there before the measurement
     let mut tunnels: Vec<_> = (0..100).map(open).collect();
     let (before_kib, kernel_before_kib) = (resident_kib(pid), kernel_kib());
     tunnels.extend((0..count).map(open));
@@ -119,8 +121,8 @@ fn start(to: SocketAddr, folder: &Folder) -> Server {
     Server::start(&Options::new(folder.path()).engine("event").config(&lines))
 }
 
-/// One that says nothing costs what its head and its exchange take, by either version; and not more than with
-/// nginx.
+/// A silent WebSocket costs as much as its head and its exchange, by either version, and no more than
+/// with nginx.
 #[test]
 fn an_idle_websocket_costs_little() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Certificates by ACME: by pebble, which keeps the protocol as strictly as authorities do, and by an
+//! Certificates by ACME: from pebble, which keeps the protocol as strictly as authorities do, and from an
 //! authority of the tests for what pebble does not do on demand.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
@@ -30,7 +30,7 @@ pub(super) fn site() -> Folder {
     folder
 }
 
-/// A server with a site for these hosts, and where TLS is spoken.
+/// Starts a server with a site for these hosts. Returns the address that speaks TLS, too.
 fn start(folder: &Folder, engine: &str, hosts: &[&str], acme: &str) -> (WatchedServer, SocketAddr) {
     let addr = free_addr();
     let lines = format!(
@@ -41,7 +41,7 @@ fn start(folder: &Folder, engine: &str, hosts: &[&str], acme: &str) -> (WatchedS
     (WatchedServer::with(options), addr)
 }
 
-/// What clients are shown that ask for this host, whoever has signed it.
+/// The certificate that clients get for this host, whatever authority has signed it.
 pub(super) fn shown(addr: SocketAddr, host: &str) -> Vec<u8> {
     let mut stream = connect(&Arc::new(untrusting()), addr, host);
     write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
@@ -51,13 +51,13 @@ pub(super) fn shown(addr: SocketAddr, host: &str) -> Vec<u8> {
     stream.conn.peer_certificates().unwrap()[0].to_vec()
 }
 
-/// Whether a client that trusts the authority takes what it is shown.
+/// Whether a client that trusts the authority accepts the server's certificate.
 fn is_trusted(authority: &Authority, addr: SocketAddr, host: &str) -> bool {
     let mut stream = authority.connect(addr, host);
     write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").and_then(|()| stream.flush()).is_ok()
 }
 
-/// The files with this ending, beneath `storage`.
+/// The files with this suffix beneath `storage`.
 pub(super) fn files(storage: &Path, end: &str) -> Vec<PathBuf> {
     let directories =
         fs::read_dir(storage).into_iter().flatten().map(|entry| entry.unwrap().path());
@@ -86,13 +86,14 @@ impl Drop for Pebble {
 }
 
 impl Pebble {
-    /// It looks at these two ports. `None` if the machine lacks it.
+    /// Starts a pebble that looks at these two ports. `None` if the machine lacks it.
     fn start(folder: &Folder, plain: SocketAddr, sealed: SocketAddr) -> Option<Pebble> {
         let names = name_server(plain.ip().to_string().parse().unwrap());
         Pebble::asking(Path::new("pebble"), None, folder, plain, sealed, names)
     }
 
-    /// The same by this program, with this name server. Its certificates are good for so many seconds, if that is said.
+    /// The same with this program and this name server. The certificates are valid for `lifetime_s`
+    /// seconds, if that is given.
     pub(super) fn asking(
         program: &Path,
         lifetime_s: Option<u32>,
@@ -119,7 +120,7 @@ impl Pebble {
             "externalAccountBindingRequired": false,
         }});
         if let Some(lifetime_s) = lifetime_s {
-            // as the one of Debian 12 has it, and as later ones do
+            // the key of Debian 12's pebble, and those of later versions
             config["pebble"]["certificateValidityPeriod"] = lifetime_s.into();
             let profile = serde_json::json!({ "description": "", "validityPeriod": lifetime_s });
             config["pebble"]["profiles"] = serde_json::json!({ "default": profile });
@@ -223,7 +224,7 @@ fn pebble_is_content_with_both_ways(engine: &str) {
             served.metrics()
         );
         assert!(way == "tls-alpn-01" || proofs() == 0, "{engine}: {}", served.metrics());
-        // it outlives the server
+        // the certificate outlives the server
         let stamp = fs::metadata(file).unwrap().modified().unwrap();
         assert_eq!(served.reload().0, Some(0), "{engine} {way}: {}", served.stderr());
         assert!(shown(sealed, "a.example") == first, "{engine} {way}");
@@ -231,12 +232,13 @@ fn pebble_is_content_with_both_ways(engine: &str) {
     }
 }
 
-/// In DER.
+/// The first certificate in a file, in DER.
 pub(super) fn first_certificate(file: &Path) -> Vec<u8> {
     forebay_tests::tls::first_certificate(&fs::read(file).unwrap())
 }
 
-/// On the request path: whatever the site says about its paths, for its hosts, and only for what can be a token.
+/// The challenge is answered on the request path: whatever the site's rules for paths, for its own hosts,
+/// and only for a valid token.
 fn an_authority_is_answered(engine: &str) {
     let folder = site();
     let acme = Acme::start(folder.path());
@@ -246,7 +248,7 @@ fn an_authority_is_answered(engine: &str) {
     let (served, addr) = start(&folder, engine, &["a.example"], &lines);
     acme.behave(|how| how.looks_at = Some(served.addr()));
     let is_there = || {
-        // it may have looked before it was told where
+        // the authority may have looked before its address was set
         served.reload();
         attempts(&served, "issued") == 1
     };
@@ -264,7 +266,7 @@ fn an_authority_is_answered(engine: &str) {
     assert!(answered.contains("\r\nCache-Control: no-store\r\n"), "{engine}: {answered}");
     let head = ask("HEAD", "a.example", "abc-_1");
     assert!(head.ends_with("\r\n\r\n") && head.contains("Content-Length: 50"), "{engine}: {head}");
-    // what cannot be a token is a file, or none
+    // a name that cannot be a token is a file, or does not exist
     for (method, host, token, status) in [
         ("GET", "a.example", "%3Cb%3E", " 404 "),
         ("GET", "a.example", "", " 404 "),
@@ -276,7 +278,7 @@ fn an_authority_is_answered(engine: &str) {
     }
 }
 
-/// Handshakes go on, and the reason is told where operators look. It is not forgotten by a restart.
+/// Handshakes go on, and the reason is reported where operators look. A restart does not forget it.
 #[test]
 fn until_there_is_a_certificate_another_one_is_shown() {
     let folder = site();
@@ -300,14 +302,14 @@ fn until_there_is_a_certificate_another_one_is_shown() {
     let [failed] = &files(&storage, ".failed")[..] else { panic!("{said}") };
     let noted: Value = serde_json::from_slice(&fs::read(failed).unwrap()).unwrap();
     assert_eq!(noted["times"], 1, "{noted}");
-    // who asks for it has it tried at once
+    // a reload asks for another attempt at once
     served.reload();
     assert!(soon(PATIENCE, || attempts(&served, "unreachable") == 2), "{}", served.stderr());
     let noted: Value = serde_json::from_slice(&fs::read(failed).unwrap()).unwrap();
     assert_eq!(noted["times"], 2, "{noted}");
 }
 
-/// It is asked again when it has said, and not by a reload.
+/// The authority is asked again when the time that it has named is over, and not by a reload.
 #[test]
 fn an_authority_that_was_asked_too_much_is_left_alone() {
     let folder = site();
@@ -333,7 +335,7 @@ fn an_authority_that_was_asked_too_much_is_left_alone() {
     assert_eq!(seen.orders[0]["identifiers"][0]["value"], "b.example");
 }
 
-/// It is asked again at once with a new one (RFC 8555 §6.5), and the order is gone on with.
+/// The authority is asked again at once with a new nonce (RFC 8555 §6.5), and the order continues.
 #[test]
 fn nonces_that_are_forgotten_cost_no_certificate() {
     let folder = site();
@@ -347,7 +349,7 @@ fn nonces_that_are_forgotten_cost_no_certificate() {
     assert_eq!((seen.orders.len(), seen.accounts), (1, 1), "{seen:?}");
 }
 
-/// Another account is opened at once (RFC 8555 §7.3.1).
+/// The server opens another account at once (RFC 8555 §7.3.1).
 #[test]
 fn an_account_that_is_forgotten_is_replaced_at_once() {
     let folder = site();
@@ -361,7 +363,7 @@ fn an_account_that_is_forgotten_is_replaced_at_once() {
     assert!(!served.stderr().contains("did once"), "{}", served.stderr());
 }
 
-/// As the authority suggests (RFC 9773): at once, if the window is past.
+/// The server renews as the authority suggests (RFC 9773): at once, if the window is past.
 #[test]
 fn a_certificate_is_replaced_when_the_authority_says() {
     let folder = site();
@@ -373,7 +375,7 @@ fn a_certificate_is_replaced_when_the_authority_says() {
     assert!(soon(PATIENCE, || is_trusted(&acme.authority, addr, "a.example")));
     let first = shown(addr, "a.example");
     drop(served);
-    // what was suggested is not kept: a server that begins asks
+    // the suggestion is not stored: a server that starts asks for it
     acme.behave(|how| how.window = Some(("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z")));
     let (served, addr) = start(&folder, "event", &["a.example"], &lines);
     assert!(soon(4 * PATIENCE, || attempts(&served, "issued") >= 1), "{}", served.stderr());
@@ -384,7 +386,7 @@ fn a_certificate_is_replaced_when_the_authority_says() {
     acme.behave(|how| how.window = None);
 }
 
-/// The order that was under way is gone on with, with the key it was begun with.
+/// The order that was under way goes on, with the key with which it began.
 #[test]
 fn a_crash_loses_no_order() {
     let folder = site();
@@ -406,7 +408,7 @@ fn a_crash_loses_no_order() {
     assert!(files(&storage, ".order").is_empty());
 }
 
-/// One of them orders, and the other takes over what it gets.
+/// Two servers share a storage: one of them orders, and the other uses the certificate.
 #[test]
 fn two_servers_share_a_storage() {
     let folder = site();
@@ -461,14 +463,14 @@ fn another_host_takes_nothing_away() {
     );
 }
 
-/// The operator makes a record once, which the server names when the authority has looked in vain.
+/// The operator makes a record once. The server shows the record after the authority has looked in vain.
 #[test]
 fn a_record_that_stays_is_named_until_it_is_there() {
     let folder = site();
     let acme = Acme::start(folder.path());
     let lines = acme.lines(folder.path(), &folder.join("storage"));
     let lines = format!("{lines}challenges = [\"dns-persist-01\"]\n");
-    // it looks in vain
+    // the authority looks in vain
     let other = WatchedServer::start("event", &folder.join("site"), "");
     acme.behave(|how| how.looks_at = Some(other.addr()));
     let (served, addr) = start(&folder, "event", &["*.a.example"], &lines);

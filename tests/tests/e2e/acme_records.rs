@@ -1,5 +1,5 @@
-//! Certificates by records of the name service (dns-01): a command makes them, the launcher runs it, and pebble looks
-//! at its own name server, `pebble-challtestsrv`.
+//! Certificates by DNS records (dns-01): a command makes them, the launcher runs it, and pebble looks at
+//! its own name server, `pebble-challtestsrv`.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -18,7 +18,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What is run: it notes what it is asked, asks the name server, and fails as the file `mode` says.
+/// The command: it notes its arguments, asks the name server, and fails as the file `mode` says.
 const HOOK: &str = r#"#!/bin/sh
 dir=$1
 env > "$dir/env"
@@ -58,12 +58,12 @@ impl Drop for Bed {
 }
 
 impl Bed {
-    /// `None` if the machine lacks what it needs.
+    /// Starts the authority and its name server; `None` if the machine lacks what they need.
     fn new() -> Option<Bed> {
         Bed::with(Path::new("pebble"), None)
     }
 
-    /// The same with this pebble, whose certificates are good for so many seconds.
+    /// Does the same with this pebble, whose certificates are valid for this number of seconds.
     fn with(authority: &Path, lifetime_s: Option<u32>) -> Option<Bed> {
         let test = "records of the name service";
         let program = "pebble-challtestsrv";
@@ -85,7 +85,7 @@ impl Bed {
         let bed = Bed { folder, pebble, names, sealed };
         assert!(soon(PATIENCE, || TcpStream::connect(manage).is_ok()), "no name server");
         fs::create_dir(bed.at("")).unwrap();
-        // another user runs the command
+        // another user runs the command, and writes here
         fs::set_permissions(bed.at(""), Permissions::from_mode(0o777)).unwrap();
         fs::write(bed.at("manage"), manage.to_string()).unwrap();
         bed.behave("");
@@ -101,7 +101,7 @@ impl Bed {
         fs::write(self.at("mode"), mode).unwrap();
     }
 
-    /// In one step: it may be about to be run.
+    /// Replaces the command in one step, because it may be about to be run.
     fn write_hook(&self, text: &str) {
         fs::write(self.at("text"), text).unwrap();
         copy_program(&self.at("text"), &self.at("new"));
@@ -130,18 +130,18 @@ impl Bed {
         WatchedServer::with(options.config(&self.lines(&self.hook(&more))))
     }
 
-    /// What the command was asked, in order: the first word of each line.
+    /// The calls of the command, in order: the first word of each line.
     fn asked(&self) -> Vec<String> {
         let log = fs::read_to_string(self.at("log")).unwrap_or_default();
         log.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
     }
 
-    /// Whether files say that records are there.
+    /// Whether notes of records exist.
     fn notes(&self) -> bool {
         !files(&self.folder.join("storage"), ".records").is_empty()
     }
 
-    /// What the command has left running.
+    /// The process that the command has left running.
     fn left(&self) -> u32 {
         let number = || fs::read_to_string(self.at("left")).ok()?.trim().parse().ok();
         assert!(soon(PATIENCE, || number().is_some()), "{:?}", self.asked());
@@ -168,8 +168,9 @@ fn launchers(server: u32) -> Vec<u32> {
     numbers.filter(is_one).collect()
 }
 
-/// A star and the name above it have records of one name, which stand at the same time. What the star is for is not
-/// ordered besides. The command has a clean environment, and nothing is left.
+/// A wildcard and the name above it have records of one name, which exist at the same time. Hosts that
+/// the wildcard covers are not ordered separately. The command has a clean environment, and no record is
+/// left.
 #[test]
 fn a_star_and_the_name_above_it_are_in_one_certificate() {
     let Some(bed) = Bed::new() else { return };
@@ -207,7 +208,7 @@ fn a_star_and_the_name_above_it_are_in_one_certificate() {
     ];
     assert_eq!(names, expected, "{environment}");
     assert!(environment.contains("ACME_HOST=a.example\n"), "{environment}");
-    // it ends with the server, which leaves no child
+    // the launcher ends with the server, and leaves no child
     let [launcher] = launchers(served.pid())[..] else { panic!("one launcher") };
     served.signal(Signal::TERM);
     assert!(served.wait(PATIENCE).is_some_and(|status| status.success()), "{}", served.stderr());
@@ -218,8 +219,8 @@ fn a_star_and_the_name_above_it_are_in_one_certificate() {
     assert_eq!(bed.asked().len(), 4);
 }
 
-/// As long as the server runs, without anybody's doing: each time with records of its own, of which none is left, also
-/// when the command has failed in between.
+/// Certificates are renewed without an operator, as long as the server runs: each time with records of
+/// its own, none of which is left, even when the command has failed in between.
 #[test]
 fn certificates_are_replaced_by_new_records() {
     let Some(bed) = Bed::with(Path::new("pebble"), Some(20)) else { return };
@@ -241,10 +242,11 @@ fn certificates_are_replaced_by_new_records() {
     let log = fs::read_to_string(bed.at("log")).unwrap();
     let presented: Vec<&str> = log.lines().filter(|line| line.starts_with("present ")).collect();
     let different: std::collections::HashSet<_> = presented.iter().collect();
-    // a name that the authority holds for proven needs none: of later certificates that is one in a hundred, though
-    // pebble is told to do so never (it compares a number of 0 to 99 by >, wfe.go)
+    // a name that the authority holds for proven needs no record: that happens to one in a hundred later
+    // certificates, although pebble is configured never to do so (it compares a number of 0 to 99 by >,
+    // wfe.go)
     assert!(presented.len() > 2 && different.len() == presented.len(), "{log}");
-    // one that fails is told, tried again, and leaves the certificate in force meanwhile
+    // a command that fails is reported, tried again, and leaves the certificate in force meanwhile
     bed.behave("fail");
     assert!(soon(6 * PATIENCE, || attempts(&served, "hook") >= 1), "{}", served.stderr());
     assert!(soon(PATIENCE, || !bed.notes()), "{}", served.stderr());
@@ -255,7 +257,7 @@ fn certificates_are_replaced_by_new_records() {
     assert!(soon(PATIENCE, || !bed.notes()), "{:?}", bed.asked());
 }
 
-/// Each is told, and tried again when an operator says so; the order is the same.
+/// Each failure is reported, and tried again when an operator asks; the order is the same.
 #[test]
 fn a_command_that_fails_is_told_and_leaves_nothing() {
     let Some(bed) = Bed::new() else { return };
@@ -264,7 +266,7 @@ fn a_command_that_fails_is_told_and_leaves_nothing() {
     let failed = |count: u64, words: &[&str]| {
         assert!(soon(4 * PATIENCE, || attempts(&served, "hook") == count), "{}", served.stderr());
         words.iter().for_each(|words| served.says(words));
-        // what cannot be run cannot remove anything either
+        // a command that cannot be run cannot remove anything either
         assert!(count > 3 || soon(PATIENCE, || !bed.notes()), "{}", served.stderr());
         assert_eq!(launchers(served.pid()).len(), 1, "{}", served.stderr());
     };
@@ -301,7 +303,7 @@ fn a_command_that_fails_is_told_and_leaves_nothing() {
     bed.write_hook("#!/nowhere\n");
     served.reload();
     failed(7, &[]);
-    // one that works, and leaves a process
+    // a command that works, and leaves a process
     fs::remove_file(bed.at("left")).unwrap();
     bed.write_hook(HOOK);
     again("leave");
@@ -310,7 +312,8 @@ fn a_command_that_fails_is_told_and_leaves_nothing() {
     assert!(!bed.notes());
 }
 
-/// A server that is killed takes the launcher with it, and what that runs. What has been made is removed by the next.
+/// A server that is killed takes the launcher with it, and what that runs. The next server removes the
+/// records.
 #[test]
 fn a_crash_leaves_neither_processes_nor_records() {
     let Some(bed) = Bed::new() else { return };
@@ -332,7 +335,8 @@ fn a_crash_leaves_neither_processes_nor_records() {
     assert!(!bed.notes());
 }
 
-/// They stay noted, which is told, and an operator has them tried again. They are no reason to have no certificate.
+/// The records stay noted and are reported, and an operator has them tried again. They do not prevent a
+/// certificate.
 #[test]
 fn records_that_cannot_be_removed_are_told_and_tried_again() {
     let Some(bed) = Bed::new() else { return };
@@ -349,7 +353,8 @@ fn records_that_cannot_be_removed_are_told_and_tried_again() {
     assert!(soon(PATIENCE, || !bed.notes()), "{}", served.stderr());
 }
 
-/// While the command runs, reloads are answered, and have it changed; one that names what cannot be run changes nothing.
+/// While the command runs, reloads are answered, and may change it; one that names a command that cannot
+/// be run changes nothing.
 #[test]
 fn a_reload_changes_the_command_from_outside_of_the_sandbox() {
     let Some(bed) = Bed::new() else { return };
@@ -358,7 +363,7 @@ fn a_reload_changes_the_command_from_outside_of_the_sandbox() {
     let is_asked = |count: usize| soon(4 * PATIENCE, || bed.asked().len() == count);
     assert!(is_asked(1), "{}", served.stderr());
     let text = fs::read_to_string(served.file()).unwrap();
-    // it is under way with the old command
+    // an order is under way with the old command
     fs::copy(bed.at("dns-hook"), bed.at("other-hook")).unwrap();
     served.configure_with(&text.replace("dns-hook", "other-hook"));
     let (code, said) = served.reload();
@@ -391,7 +396,7 @@ fn a_reload_changes_the_command_from_outside_of_the_sandbox() {
     assert_eq!(code, Some(0), "{said}");
 }
 
-/// A server that has begun without commands has nothing that would run them, says so, and an upgrade helps.
+/// A server that has begun without commands has no launcher, says so, and gets one by an upgrade.
 #[test]
 fn an_upgrade_starts_what_a_reload_cannot() {
     let Some(bed) = Bed::new() else { return };
@@ -422,7 +427,8 @@ fn an_upgrade_starts_what_a_reload_cannot() {
     drop(first);
 }
 
-/// Then it is told, the server serves on, and a reload that changes nothing about commands is none of its business.
+/// The launcher's end is reported, the server serves on, and a reload that changes nothing about commands
+/// does not start another launcher.
 #[test]
 fn a_launcher_that_is_killed_is_told() {
     let Some(bed) = Bed::new() else { return };
@@ -437,7 +443,7 @@ fn a_launcher_that_is_killed_is_told() {
     );
     assert!(soon(PATIENCE, || attempts(&served, "hook") == 1), "{}", served.stderr());
     assert!(soon(PATIENCE, || launchers(served.pid()).is_empty()), "no zombie");
-    // what a command has started beside it has nobody any more who would end it
+    // no process is left that would end what a command has started beside it
     let left = rustix::process::Pid::from_raw(left.try_into().unwrap()).unwrap();
     let _ = rustix::process::kill_process(left, Signal::KILL);
     assert_eq!(served.reload().0, Some(0), "{}", served.stderr());
@@ -449,7 +455,8 @@ fn a_launcher_that_is_killed_is_told() {
     assert!(soon(4 * PATIENCE, is_there), "{}", served.stderr());
 }
 
-/// The user of the command, else that of the server, whoever that is; another one only with the rights of root.
+/// The user of the command is the configured one, or otherwise the server's. Another user needs the
+/// rights of root.
 #[test]
 fn no_command_is_run_as_root() {
     if has(
@@ -471,7 +478,7 @@ fn no_command_is_run_as_root() {
         let environment = fs::read_to_string(bed.at("env")).unwrap_or_default();
         environment.lines().any(|line| line == format!("USER={name}"))
     };
-    // what it writes is the next one's to write, too
+    // the next command writes the same files, as another user
     let again = || {
         let _ = fs::remove_dir_all(bed.folder.join("storage"));
         ["env", "log", "answer"].iter().for_each(|name| drop(fs::remove_file(bed.at(name))));
@@ -488,7 +495,7 @@ fn no_command_is_run_as_root() {
         assert!(soon(4 * PATIENCE, || attempts(&served, "issued") == 1), "{}", served.stderr());
         assert!(users(user), "{user}: {}", served.stderr());
     }
-    // without rights it is who has started the server
+    // without rights it is the user that has started the server
     again();
     fs::set_permissions(bed.folder.path(), Permissions::from_mode(0o777)).unwrap();
     bed.behave("leave");
@@ -524,7 +531,7 @@ fn no_command_is_run_as_root() {
     refused(&options, "acme.dns_user: only root can become daemon");
 }
 
-/// The operator makes it once, and nothing is run.
+/// The operator makes the persistent record once, and no command is run.
 #[test]
 fn a_record_that_stays_is_enough() {
     // Debian 12 has pebble 2.4; 2.10 is the first with this challenge

@@ -1,5 +1,5 @@
-//! Under a service manager: sockets that it opened, and what it is told.
-//! The launcher is systemd's own, `systemd-socket-activate`; the manager that listens is the test.
+//! Under a service manager: the sockets that it opened, and the notifications that it gets. The launcher
+//! is systemd's own, `systemd-socket-activate`; the manager that listens is the test.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::upgrade::{command as upgrade_command, upgrade};
@@ -116,7 +116,7 @@ fn sockets_that_were_passed_on_are_served() {
     }
 }
 
-/// `ListenStream=80` is one socket for both families, however the file says that both are meant.
+/// `ListenStream=80` is one socket for both families, whatever addresses the file names for them.
 #[test]
 fn one_socket_for_both_families_is_named_in_each_way() {
     let folder = site();
@@ -204,7 +204,7 @@ fn a_reload_that_forgets_a_passed_socket_changes_nothing() {
     }
 }
 
-/// A service manager's ear.
+/// The socket at which a service manager gets notifications.
 struct Ear(UnixDatagram);
 
 impl Ear {
@@ -214,7 +214,7 @@ impl Ear {
         Ear(socket)
     }
 
-    /// The next thing that is said and is no sign of life.
+    /// The next notification that is not a sign of life.
     fn hear(&self) -> String {
         loop {
             let mut text = [0; 4096];
@@ -261,7 +261,7 @@ fn the_service_manager_hears_what_happens() {
     assert!(server.wait(PATIENCE).unwrap().success());
 }
 
-/// It is told which process is the server before that speaks.
+/// The manager learns which process is the server before that process sends anything itself.
 #[test]
 fn the_service_manager_hears_of_an_upgrade() {
     let folder = site();

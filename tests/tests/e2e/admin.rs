@@ -1,4 +1,4 @@
-//! Who may read from the admin listener, and where it can be.
+//! The admin listener: which clients may read from it, and where it can be.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::Client;
@@ -39,13 +39,13 @@ fn asked_at(path: &Path, host: &str) -> String {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request(host).as_bytes()).unwrap();
     let mut answer = String::new();
-    // who is refused may be reset behind the answer
+    // a refused client may be reset behind the answer
     let _ = stream.read_to_string(&mut answer);
     answer.lines().next().unwrap_or("").to_owned()
 }
 
-/// At all addresses of the machine, for the clients that are named and for nobody else, by an address
-/// and by no other name.
+/// The listener is at all addresses of the machine, for the named clients alone, by an address and by no
+/// other name.
 #[test]
 fn it_is_read_from_the_addresses_that_are_allowed() {
     let (options, _folder) = options();
@@ -60,7 +60,7 @@ fn it_is_read_from_the_addresses_that_are_allowed() {
     }
     assert_eq!(asked_by(2, admin, "localhost"), "HTTP/1.1 403 Forbidden");
     assert!(asked_by(1, admin, "metrics.example:9090").starts_with("HTTP/1.1 421 "));
-    // a reload changes who may
+    // a reload changes which clients may read
     let others = format!("\"{}\"", client_address(2));
     server.configure(&options.config(&settings(&others)));
     assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
@@ -68,7 +68,7 @@ fn it_is_read_from_the_addresses_that_are_allowed() {
     assert_eq!(asked_by(1, admin, "localhost"), "HTTP/1.1 403 Forbidden");
 }
 
-/// Without `admin.allow` an address of the network is read by this machine only.
+/// Without `admin.allow`, only this machine may read from an address of the network.
 #[test]
 fn nobody_else_is_allowed_unless_it_is_said() {
     let (options, _folder) = options();
@@ -87,7 +87,7 @@ fn nobody_else_is_allowed_unless_it_is_said() {
     );
 }
 
-/// Over a Unix socket, too, it says how a drain goes; then its file is gone.
+/// The listener shows the progress of a drain over a Unix socket, too; then its file is gone.
 #[test]
 fn its_unix_socket_stays_while_the_server_drains() {
     let (options, folder) = options();
@@ -109,7 +109,7 @@ fn its_unix_socket_stays_while_the_server_drains() {
         let _ = stream.read_to_string(&mut answer);
         answer[9..12].to_owned()
     };
-    // who takes nothing of a large file keeps the drain waiting
+    // a client that takes nothing of a large file keeps the drain waiting
     let mut slow = server.connect();
     rustix::net::sockopt::set_socket_recv_buffer_size(&slow, 64 << 10).unwrap();
     slow.write_all(b"GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
@@ -124,7 +124,7 @@ fn its_unix_socket_stays_while_the_server_drains() {
     assert!(fs::symlink_metadata(&admin).is_err(), "the file of the socket is left");
 }
 
-/// Over a Unix socket, where the rights of the file say who may, whatever it is called.
+/// The listener is a Unix socket, where the rights of the file decide, whatever host the request names.
 #[test]
 fn it_is_read_over_a_unix_socket() {
     let (options, folder) = options();
@@ -140,7 +140,7 @@ fn it_is_read_over_a_unix_socket() {
     server.configure(&options.clone().config(&at(&second)));
     assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
     assert_eq!(asked_at(&second, "localhost"), "HTTP/1.1 200 OK");
-    // from the end of a reload on its rules hold, whoever has the socket yet
+    // from the end of a reload on its rules hold, whatever process still has the socket
     for _ in 0..8 {
         let nobody = "admin.allow = [\"127.0.0.1\"]";
         for (rule, expected) in [(nobody, "HTTP/1.1 403 Forbidden"), ("", "HTTP/1.1 200 OK")] {
@@ -154,7 +154,7 @@ fn it_is_read_over_a_unix_socket() {
     assert!(fs::symlink_metadata(&second).is_err(), "the file of the socket is left");
 }
 
-/// Whatever held when it was made.
+/// The rules in force count for an open connection, not those of the time when it was made.
 #[test]
 fn an_open_connection_goes_by_the_rules_in_force() {
     let (options, _folder) = options();
@@ -171,14 +171,14 @@ fn an_open_connection_goes_by_the_rules_in_force() {
     assert_eq!((answer.status, answer.is_last()), (403, true), "{}", answer.head);
 }
 
-/// How many threads of the server have this name.
+/// The number of the server's threads with this name.
 fn threads_named(server: &Server, name: &str) -> usize {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
     names.filter(|found| found.trim_end() == name).count()
 }
 
-/// Without TLS there is nothing that the admin listener would have others do.
+/// Without TLS, the admin listener does not redirect to TLS.
 #[test]
 fn it_has_no_helpers_without_tls() {
     let (options, _folder) = options();
@@ -191,8 +191,9 @@ fn it_has_no_helpers_without_tls() {
     assert_eq!(threads_named(&served, "helpers"), 1);
 }
 
-/// Over TLS, by whatever kind of certificate: with a token everything, without one only what probes ask
-/// for. Tokens and certificates that change are taken over, and those that are wrong are not.
+/// The listener speaks TLS, with any kind of certificate: with a token everything is answered, without
+/// one only the paths for probes. Changed tokens and certificates are taken over, and faulty ones are
+/// not.
 #[test]
 fn it_is_read_over_tls_with_a_token() {
     let (options, folder) = options();
@@ -240,7 +241,7 @@ fn it_is_read_over_tls_with_a_token() {
     assert!(soon(PATIENCE, is_new), "{}", server.stderr());
     assert_eq!(status("/metrics", "third-token"), "200");
     assert_eq!(status("/metrics", "first-token"), "401");
-    // what is wrong lets nobody in, and keeps nobody out
+    // a faulty file of tokens admits no new client and shuts none out
     folder.write("tokens", "# none\n");
     let is_told = || server.stderr().contains("what is in force is kept");
     assert!(soon(PATIENCE, is_told), "{}", server.stderr());
@@ -250,14 +251,14 @@ fn it_is_read_over_tls_with_a_token() {
     authority.write(folder.path(), "admin", &["web1.example"], &RSA);
     let is_new = || ask("/healthz", "").1 != shown && status("/metrics", "fourth-token") == "200";
     assert!(soon(PATIENCE, is_new), "{}", server.stderr());
-    // who speaks without TLS learns that, and nothing else
+    // a client that speaks without TLS learns that, and nothing else
     let mut plain = wire::connect(admin);
     plain.write_all(request("localhost").as_bytes()).unwrap();
     let (answer, _) = wire::read_to_end(&mut plain, PATIENCE);
     assert!(answer.starts_with(b"HTTP/1.1 400 "), "{}", answer.escape_ascii());
 }
 
-/// Each address for itself: over the Unix socket and loopback a token may go in clear.
+/// Each address counts by itself: over the Unix socket and loopback a token may go in clear.
 #[test]
 fn it_listens_at_several_addresses() {
     let (options, folder) = options();

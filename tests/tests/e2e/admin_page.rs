@@ -1,4 +1,5 @@
-//! The page of the admin listener: who may read it, what it says on each engine, and that a browser shows the same.
+//! The page of the admin listener: which clients may read it, what it says on each engine, and that a
+//! browser shows the same.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::isolated::{signal, stage};
@@ -24,7 +25,7 @@ fn it_says_so_on_isolated() {
     it_says_who_is_refused_by_which_rule(ISOLATED);
 }
 
-/// What a stranger sends is shown as text, whatever it looks like.
+/// Text from a client that looks like markup. The page shows it as text.
 const HOSTILE: &str = "<img src=x onerror=alert(1)>\"'&</script>";
 
 const RULES: &str = "[[class]]\nname = \"gold\"\npriority = 1\n[[class]]\nname = \"bulk\"\npriority = 2\ndefault = true\n\
@@ -38,7 +39,7 @@ fn with_page(engine: &str, settings: &str) -> (Folder, WatchedServer) {
     (folder, server)
 }
 
-/// Asks from an address of its own; what is answered, or nothing.
+/// Asks from an address of its own. Returns the answer, which may be empty.
 fn ask(server: &WatchedServer, from: usize, path: &str) -> String {
     let mut stream = connect_from(client_address(from), server.addr()).unwrap();
     let head = format!(
@@ -48,7 +49,7 @@ fn ask(server: &WatchedServer, from: usize, path: &str) -> String {
     String::from_utf8_lossy(&wire::read_to_end(&mut stream, PATIENCE).0).into_owned()
 }
 
-/// What the admin listener answers.
+/// The answer of the admin listener.
 fn get(server: &WatchedServer, path: &str, fields: &str) -> Answer {
     let mut client = Client::connect(server.admin());
     let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
@@ -112,14 +113,14 @@ fn it_says_who_is_refused_by_which_rule(engine: &str) {
     assert_eq!(status["classes"]["bulk"]["durations"]["count"], refused + 1);
 }
 
-/// A process of a stage that is killed is counted, and an event with its time.
+/// A killed process of a stage is counted, and is an event with its time.
 #[test]
 fn a_killed_stage_is_seen() {
     let (_folder, server) = with_page(ISOLATED, "");
     let stages = || read(&server, "/page/facts")["stages"].as_array().unwrap().clone();
     assert_eq!(stages().iter().filter(|one| one["ended"] == 0).count(), stages().len());
     assert!(stages().iter().any(|one| one["stage"] == "process" && one["instance"] == 1));
-    // what happened before the first look is no news
+    // events before the first look are not shown
     let looks =
         || !read(&server, "/page/history?after=0")["seconds"].as_array().unwrap().is_empty();
     assert!(soon(PATIENCE, looks));
@@ -136,7 +137,7 @@ fn a_killed_stage_is_seen() {
     stage(&server, "process 1", killed);
 }
 
-/// With a reload the page comes and goes, and with it what it remembers.
+/// A reload can add the page and take it away, and with it the page's memory.
 #[test]
 fn a_reload_brings_it_and_takes_it_away() {
     let folder = Folder::new();
@@ -162,7 +163,8 @@ fn a_reload_brings_it_and_takes_it_away() {
     assert!(soon(PATIENCE, || get(&server, "/page", "").status == 404));
 }
 
-/// A browser signs in with a token, and has a cookie that scripts do not see and that nothing else takes.
+/// A browser signs in with a token, and gets a cookie that scripts do not see and that is good for
+/// nothing else.
 #[test]
 fn a_browser_signs_in() {
     let folder = Folder::new();
@@ -206,7 +208,7 @@ fn a_browser_signs_in() {
     for path in ["/metrics", "/status", "/"] {
         assert_eq!(get(&server, path, &field).status, 401, "{path}: the cookie is for the page");
     }
-    // who signs out ends what a copy of the cookie could still read
+    // signing out ends what a copy of the cookie could still read
     let mut client = Client::connect(server.admin());
     let head = format!(
         "POST /page/sign-out HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n{field}\r\n"
@@ -223,7 +225,7 @@ fn a_browser_signs_in() {
     assert!(soon(PATIENCE, || get(&server, "/page/status", &field).status == 401));
 }
 
-/// A page on the internet gets nothing: its name is not ours, and it may not frame or read this.
+/// A page on the internet reads nothing: its host name is wrong, and it may not frame or read this page.
 #[test]
 fn other_pages_get_nothing() {
     let (_folder, server) = with_page("event", "");
@@ -248,7 +250,7 @@ fn chromium_shows_what_metrics_say() {
     let there = Command::new("chromium").arg("--version").output();
     let there = there.map_err(|_| "there is no chromium, see scripts/install");
     let Some(_) = has(there, "chromium_shows_what_metrics_say") else { return };
-    // nobody listens there
+    // no server listens there
     let dead = free_addr();
     let settings = format!("{RULES}[[site.proxy]]\npath = \"/app\"\nto = \"http://{dead}\"\n");
     let (folder, server) = with_page("event", &settings.replacen("[[site.proxy]]", "[[proxy]]", 1));
@@ -286,7 +288,7 @@ fn chromium_shows_what_metrics_say() {
         assert!(totals.contains_key("forebay_class_answered_total{class=\"bulk\"}"), "{totals:?}");
         let failed = totals.keys().find(|series| series.starts_with("forebay_upstream_failed"));
         assert!(failed.is_some_and(|series| series.contains(&dead.to_string())), "{totals:?}");
-        // as text, and nowhere as an element
+        // it stands there as text, and nowhere as an element
         assert!(dom.contains("&lt;img src=x onerror=alert(1)&gt;"), "{dom}");
         assert!(!dom.contains("<img src=x") && !dom.contains("closed <b>"), "{dom}");
         assert!(
@@ -296,7 +298,7 @@ fn chromium_shows_what_metrics_say() {
     }
 }
 
-/// The series that elements of the page name, with the values that they show.
+/// The series that elements of the page name, with the values shown.
 fn totals(dom: &str) -> BTreeMap<String, u64> {
     let named = dom.split("data-metric=\"").skip(1).filter_map(|part| {
         let (series, rest) = part.split_once('"')?;

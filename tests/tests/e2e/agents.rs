@@ -37,7 +37,7 @@ struct Agent(BufReader<UnixStream>);
 
 impl Agent {
     fn connect(socket: &Path, mut hello: Value) -> Agent {
-        // who says nothing of a lease has ten seconds, in which a busy machine may do little
+        // a hello without a lease has ten seconds, in which a busy machine may do little
         if hello["lease_ms"].is_null() {
             hello["lease_ms"] = json!(600_000);
         }
@@ -46,7 +46,7 @@ impl Agent {
         agent
     }
 
-    /// One that has said nothing yet.
+    /// A connection on which nothing was sent yet.
     fn begin(socket: &Path) -> Agent {
         let stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -96,7 +96,7 @@ fn closed(path: &str, status: u16) -> Value {
 
 forebay_tests::on_each_engine! { rules_come_and_go_with_their_program }
 
-/// What a program adds holds for the next request, before what the file says, and goes with it.
+/// Rules of a program hold for the next request, come before those of the file, and go with the program.
 fn rules_come_and_go_with_their_program(engine: &str) {
     let (server, socket) = start(engine);
     let hello = |owner: &str| json!({ "id": 0, "do": "hello", "owner": owner });
@@ -129,8 +129,8 @@ fn rules_come_and_go_with_their_program(engine: &str) {
     }
 }
 
-/// Rules of the file that have no name are called by their place in it, whatever programs add before
-/// them: their limits go on, and no name is taken twice when programs leave.
+/// Rules of the file without a name are named after their place in it, whatever programs add before them:
+/// their limits go on, and no name is taken twice when programs leave.
 #[test]
 fn rules_without_names_keep_theirs() {
     let (server, socket) = start_with(
@@ -154,7 +154,7 @@ fn rules_without_names_keep_theirs() {
     assert_eq!(status(&server, "/guide.html"), 503);
 }
 
-/// A class of a program goes with it, so no rule of the file can be given it.
+/// A class of a program goes with it, so no rule of the file may give it.
 #[test]
 fn a_class_of_a_program_is_for_programs() {
     let (server, socket) = start("event");
@@ -174,7 +174,7 @@ fn a_class_of_a_program_is_for_programs() {
     assert!(soon(PATIENCE, || status(&server, "/") == 200), "{}", server.stderr());
 }
 
-/// What is no request is answered, and changes nothing; nor does what is too long, or not whole.
+/// A line that is no request, that is too long or incomplete, is answered and changes nothing.
 #[test]
 fn odd_lines_are_answered() {
     let (server, socket) = start("event");
@@ -200,7 +200,7 @@ fn odd_lines_are_answered() {
         assert!(answer["ok"] == json!(false) && said.contains(why), "{line}: {answer}");
     }
     agent.granted(json!({ "id": 1, "do": "put", "rules": [closed("/", 410)] }));
-    // half a line is no request, and nobody has that name
+    // half a line is no request, and the name has no owner
     write!(agent.0.get_mut(), "{{\"do\":\"remove\",\"rules\":[\"/\"]").unwrap();
     assert_eq!(status(&server, "/"), 410);
     drop(agent);
@@ -218,7 +218,7 @@ fn odd_lines_are_answered() {
     assert!(soon(PATIENCE, || status(&server, "/") == 200));
 }
 
-/// A program that is silent for longer than its lease has no rules any more, though it is there.
+/// A program that is silent for longer than its lease loses its rules, even while it is connected.
 #[test]
 fn a_lease_ends() {
     let (server, socket) = start("event");
@@ -234,7 +234,7 @@ fn a_lease_ends() {
     assert_eq!(silent.next(), json!({ "event": "lease_ended" }));
     assert!(soon(PATIENCE, || status(&server, "/") == 200));
     assert!(soon(PATIENCE, || server.stderr().contains("silent: its lease has ended")));
-    // who says no hello, or nonsense, changes nothing
+    // an agent that sends no hello, or nonsense, changes nothing
     let mut nobody = Agent::begin(&socket);
     let put = json!({ "id": 1, "do": "put", "rules": [] });
     // at once, too: a hello is waited for for 5 s
@@ -246,7 +246,7 @@ fn a_lease_ends() {
     assert_eq!(nobody.next()["ok"], json!(false));
 }
 
-/// Statistics come as long as they are wanted, and a class of its own goes with its program.
+/// Statistics come as long as the program wants them, and a class of its own goes with it.
 #[test]
 fn statistics_are_sent_and_classes_go() {
     let (server, socket) = start("event");
@@ -268,7 +268,7 @@ fn statistics_are_sent_and_classes_go() {
     assert!(soon(PATIENCE, || status(&server, "/") == 200));
 }
 
-/// The example does what it says.
+/// The example works as it is described.
 #[test]
 fn the_example_slows_a_class_down() {
     let (server, socket) = start("event");
@@ -293,7 +293,7 @@ fn the_example_slows_a_class_down() {
         let output = example.wait_with_output().unwrap();
         assert!(is_slowed, "{output:?}\n{}", server.stderr());
         attempts += 1;
-        // it ends with its lease of 5 s on a machine that does something else for so long
+        // the program ends with its lease of 5 s on a machine that does something else for that time
         let is_lost = || attempts < 3 && said("example: its lease has ended") == attempts;
         assert!(soon(PATIENCE, || has_put() || is_lost()), "{output:?}\n{}", server.stderr());
     }

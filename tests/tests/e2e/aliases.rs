@@ -9,10 +9,10 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
 
-/// What `Authorization` says for `alice:secret` and `alice:wrong`.
+/// The field for `alice:secret`, and the one for `alice:wrong`.
 const SECRET: &str = "Authorization: Basic YWxpY2U6c2VjcmV0\r\n";
 const WRONG: &str = "Authorization: Basic YWxpY2U6d3Jvbmc=\r\n";
-/// "secret", as cheap as bcrypt gets: many tests verify it.
+/// The hash of "secret", with the least cost of bcrypt: many tests verify it.
 const CHEAP: &str = "$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3u";
 
 forebay_tests::on_each_engine! {
@@ -134,7 +134,7 @@ fn a_directory_comes_and_goes_with_a_reload(engine: &str) {
     assert!(code == Some(78) && said.contains("alias.to"), "{said}");
 }
 
-/// It alone of its directory, in all its forms, under the rules of its path.
+/// One file of its directory is served alone, in all its forms, under the rules of its path.
 fn one_file_is_served_wherever_it_lies(engine: &str) {
     let folder = site();
     folder.write("root/icon.txt/a.txt", "beneath");
@@ -171,7 +171,7 @@ fn one_file_is_served_wherever_it_lies(engine: &str) {
         check("/in/one.txt", SECRET, 200, "outside");
         check("/in/one.txt", WRONG, 401, "");
     }
-    // another one in its place, none, and one again
+    // another file in its place, no file, and a file again
     let is = |status: u16, text: &str| {
         assert!(
             soon(PATIENCE, || {

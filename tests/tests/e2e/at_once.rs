@@ -1,5 +1,5 @@
-//! Requests over the limit of a rule on requests at once, which wait (`in_flight.over = "queue"`): who is
-//! next, who is refused, and what becomes of them when something changes meanwhile.
+//! Requests over the limit of a rule on requests at once, which wait (`in_flight.over = "queue"`): which
+//! is next, which are refused, and what becomes of them when something changes meanwhile.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::queue::{
@@ -32,7 +32,7 @@ on_each_engine!(
     moments_and_places_are_waited_for_one_after_the_other,
 );
 
-/// One request at once of all there are; `more` is what else is said of that.
+/// The lines of a limit on all requests at once; `more` are further settings.
 fn limit(most: u32, more: &str) -> String {
     format!(
         "[[rule]]\nname = \"few\"\nin_flight = {{ most = {most}, over = \"queue\", deadline = \"1m\"{more} }}\n"
@@ -43,7 +43,7 @@ fn lines(gate: &Gate, classes: &str, limit: &str) -> String {
     format!("[[proxy]]\npath = \"/*/*\"\nto = \"http://{}\"\n{classes}{limit}", gate.addr)
 }
 
-/// A server in front of an application, so that it is known who gets there when.
+/// A server in front of an application that notes which request arrives when.
 fn serve(engine: &str, gate: &Gate, classes: &str, limit: &str) -> (WatchedServer, Folder) {
     let folder = Folder::new();
     folder.write("index.html", "own");
@@ -52,7 +52,7 @@ fn serve(engine: &str, gate: &Gate, classes: &str, limit: &str) -> (WatchedServe
     (WatchedServer::with(options), folder)
 }
 
-/// So many requests wait for a place.
+/// Waits until this number of requests wait for a place.
 #[track_caller]
 fn wait(served: &WatchedServer, count: u64) {
     let waiting = || served.metric("forebay_requests_queued");
@@ -60,7 +60,7 @@ fn wait(served: &WatchedServer, count: u64) {
 }
 
 fn leave(mut client: Client) {
-    // a reset: who only ends its direction may wait for its answer
+    // a reset: a client that only ends its direction may still wait for its answer
     set_socket_linger(client.stream(), Some(Duration::ZERO)).unwrap();
 }
 
@@ -80,7 +80,7 @@ fn higher_classes_come_first(engine: &str) {
     clients.iter_mut().for_each(|client| assert_eq!(status(client), 200, "{engine}"));
     assert_eq!(gate.came(), ["/bulk/0", "/gold/1", "/gold/2", "/bulk/1", "/bulk/2"], "{engine}");
     wait(&served, 0);
-    // on the same connections, without anybody before them
+    // on the same connections, with no request before them
     gate.answer(2);
     for client in &mut clients[..2] {
         assert_eq!(client.get("/bulk/3").unwrap().status, 200, "{engine}");
@@ -97,7 +97,7 @@ fn a_full_queue_refuses_and_lower_classes_give_way(engine: &str) {
     let gate = Gate::start();
     let (served, _folder) = serve(engine, &gate, CLASSES, &limit(1, ", queue = 1"));
     let mut second = gold_takes_the_only_place(engine, &gate, &served, wait);
-    // who was refused may go on
+    // a refused client may go on
     gate.answer(1);
     assert_eq!(second.get("/bulk/3").unwrap().status, 200, "{engine}");
 }
@@ -132,7 +132,7 @@ fn who_leaves_takes_no_place(engine: &str) {
     gate.answer(2);
     assert_eq!((status(&mut first), status(&mut stays)), (200, 200));
     assert_eq!(gate.came(), ["/bulk/0", "/bulk/1"], "{engine}");
-    // one that leaves while it has a place gives it up
+    // a client that leaves while its request has a place gives it up
     let leaves = ask(&served, "/bulk/2");
     gate.has(3);
     let mut next = ask(&served, "/bulk/3");
@@ -156,14 +156,14 @@ fn a_reload_finds_those_that_wait(engine: &str) {
         let options = Options::new(folder.join("")).engine(engine).config(lines);
         served.reload_with(Options { workers, ..options });
     };
-    // two more may be under way; another number of threads serves who comes from now on
+    // two more may be under way; another number of threads serves clients that come from now on
     let workers = if has_thread_each(engine) { 20 } else { 2 };
     reload(&lines(&gate, CLASSES, &limit(3, "")), workers);
     gate.has(3);
     wait(&served, 3);
     clients.push(ask(&served, "/gold/6"));
     wait(&served, 4);
-    // there is no room for one more before enough have ended
+    // there is no room for another request before enough have ended
     reload(&lines(&gate, CLASSES, &limit(2, "")), workers);
     gate.answer(1);
     let under_way = || served.metric("forebay_upstream_requests_in_flight");
@@ -172,7 +172,7 @@ fn a_reload_finds_those_that_wait(engine: &str) {
     gate.answer(1);
     gate.has(4);
     assert_eq!(gate.came()[3], "/gold/6", "{engine}");
-    // without the limit it still holds for those that wait, and for nobody else
+    // without the limit, it still holds for the requests that wait, and for no other
     reload(&lines(&gate, CLASSES, ""), workers);
     clients.push(ask(&served, "/bulk/7"));
     gate.has(5);
@@ -230,7 +230,7 @@ fn bodies_and_files_wait_too(engine: &str) {
     wait(&served, 0);
 }
 
-/// Requests of one connection of HTTP/2: one that waits keeps none of the others from going on.
+/// A request that waits does not stop the others on its HTTP/2 connection.
 fn streams_wait_each_for_itself(engine: &str) {
     let gate = Gate::start();
     let (served, _folder) = serve(engine, &gate, CLASSES, &limit(1, ""));
@@ -242,7 +242,7 @@ fn streams_wait_each_for_itself(engine: &str) {
     let uploads = client.begin("POST", "/gold/1", &[("content-length", "3")], false);
     assert_eq!(client.send(uploads, b"abc", true), 3);
     wait(&served, 2);
-    // its end comes by itself, and is the application's to know
+    // the end of the body comes by itself, and the application has to learn of it
     let empty = client.begin("POST", "/gold/2", &[("content-length", "0")], false);
     client.send(empty, b"", true);
     wait(&served, 3);
@@ -257,7 +257,7 @@ fn streams_wait_each_for_itself(engine: &str) {
     assert_eq!(answers[3].body, b"abc", "{engine}");
 }
 
-/// A request that is over a rate waits for its moment, and then for its place.
+/// A request over a rate waits for its time, and then for its place.
 fn moments_and_places_are_waited_for_one_after_the_other(engine: &str) {
     let gate = Gate::start();
     let paced = "[[rule]]\nname = \"paced\"\n\

@@ -11,11 +11,11 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// What `Authorization` says for `NAME:PASSWORD`.
+/// The values of `Authorization` for `NAME:PASSWORD`.
 const ALICE_SECRET: &str = "Basic YWxpY2U6c2VjcmV0";
 const ALICE_WRONG: &str = "Basic YWxpY2U6d3Jvbmc=";
 const NOBODY_SECRET: &str = "Basic bm9ib2R5OnNlY3JldA==";
-/// "secret", as cheap as bcrypt gets: many tests verify it.
+/// The hash of "secret", with the least cost of bcrypt: many tests verify it.
 const CHEAP: &str = "$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3u";
 
 fn site() -> Folder {
@@ -29,7 +29,7 @@ fn serve(folder: &Folder, engine: &str, config: &str) -> WatchedServer {
     WatchedServer::with(Options::new(folder.join("site")).engine(engine).config(config))
 }
 
-/// Status and head of the answer to a GET.
+/// The status and head of the answer to a GET.
 fn get(served: &WatchedServer, path: &str, authorization: &str) -> (u16, String) {
     ask(served, "GET", path, authorization)
 }
@@ -53,7 +53,7 @@ fn hash_password(options: &[&str], input: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// The way an operator goes: hash, paste, serve.
+/// The steps of an operator: hash, paste, serve.
 #[test]
 fn what_hash_password_prints_opens_the_realm() {
     for (options, start) in [(&[][..], "$argon2id$"), (&["--bcrypt"], "$2b$12$")] {
@@ -95,7 +95,7 @@ fn a_password_that_cannot_be_hashed_is_refused() {
     }
 }
 
-/// On every engine, and over one connection: credentials belong to a request.
+/// Credentials belong to a request, on every engine and over one connection.
 #[test]
 fn each_request_brings_its_own_credentials() {
     let folder = site();
@@ -121,7 +121,7 @@ fn each_request_brings_its_own_credentials() {
     }
 }
 
-/// A change, a loss and a return of the file, each without a reload; and a reload, which is at once.
+/// The file changes, is removed and comes back, each without a reload; a reload takes it over at once.
 #[test]
 fn the_file_of_users_is_followed() {
     let folder = site();
@@ -145,8 +145,8 @@ fn the_file_of_users_is_followed() {
     assert_eq!(status(), 401, "a reload reads the file");
 }
 
-/// Eight guesses for eight names at once take few helpers, and files that are not in the cache,
-/// which need one too, are answered.
+/// Eight guesses at once for eight names occupy few helpers, and files that are not in the cache, which
+/// need a helper, too, are answered.
 #[test]
 fn guessing_does_not_occupy_the_helpers() {
     let folder = site();
@@ -193,7 +193,7 @@ fn credentials_are_nowhere_in_the_log() {
         assert!(!text().contains(secret), "{}", text());
         assert!(!served.stderr().contains(secret), "{}", served.stderr());
     }
-    // of who has passed, the name, of others nothing
+    // the log has the name of a user that has passed, and nothing of the others
     assert_eq!(text().matches("alice").count(), 1, "{}", text());
     assert!(!served.stderr().contains("alice"), "{}", served.stderr());
 }
@@ -215,7 +215,7 @@ fn addresses_are_admitted_or_not() {
     assert_eq!(get(&serve(&folder, ENGINES[0], open), "/in/", "").0, 200);
 }
 
-/// Index files, compressed forms, files that are tried, rewrites and error pages lead nobody around a
+/// Index files, compressed forms, files that are tried, rewrites and error pages lead no client around a
 /// rule, whether it is for the path that is asked for or for the file.
 #[test]
 fn a_file_is_protected_under_all_its_paths() {
@@ -250,7 +250,7 @@ fn a_file_is_protected_under_all_its_paths() {
         "/in/missing",
         "/v1/missing",
     ];
-    // which of the paths a rule leaves open
+    // whether a rule leaves a path open
     let is_open = |rule: &str, path: &str| {
         let path = path.replace("//in/./", "/in/").replace("/x/..", "").replace("%69", "i");
         let names: &[&str] = match path.as_str() {
@@ -288,7 +288,8 @@ fn a_file_is_protected_under_all_its_paths() {
     }
 }
 
-/// The user is in the line of what a password has let through, also from memory, and in no other.
+/// The log has the user in the line of each request that a password has admitted, even from memory, and
+/// in no other.
 #[test]
 fn lines_name_the_user_whose_password_was_right() {
     for engine in ENGINES {
@@ -323,7 +324,7 @@ fn lines_name_the_user_whose_password_was_right() {
                 "{engine}: {}",
                 text()
             );
-            // loops write when they have time
+            // each loop writes its log lines when it has time, so their order is open
             let text = text();
             for (number, (path, authorization, status, is_named)) in asked.into_iter().enumerate() {
                 let mark = format!("?n{number}");

@@ -1,4 +1,5 @@
-//! Who is ignored, and who never is: trusted proxies, own addresses and administrators, with the real program.
+//! Clients that are ignored, and those that never are: trusted proxies, own addresses and administrators,
+//! with the real program.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::crowd::connect_from;
@@ -47,7 +48,7 @@ fn start(engine: &str, config: &str) -> (Folder, Server) {
     (folder, Server::start(&options))
 }
 
-/// What a request on a connection of its own is answered with; 0 if its connection is reset. `fields` are lines.
+/// The status of a request on a connection of its own; 0 if the connection is reset. `fields` are lines.
 fn ask(server: &Server, from: &str, fields: &str) -> u16 {
     say(server, from, &format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}Connection: close\r\n\r\n"))
 }
@@ -71,8 +72,8 @@ fn trusts(rules: &str) -> String {
     format!("trusted_proxies = [\"{PROXY}\"]\n{rules}")
 }
 
-/// Its health checks name nobody. Clients that it names have limits of their own, and those that come directly are
-/// ignored as ever.
+/// The proxy's health checks name no client. Clients that it names have limits of their own, and those
+/// that come directly are ignored as usual.
 fn a_proxy_that_names_no_client_shuts_nobody_out(engine: &str) {
     let (_folder, server) = start(engine, &trusts(EACH));
     for _ in 0..4 {
@@ -83,7 +84,7 @@ fn a_proxy_that_names_no_client_shuts_nobody_out(engine: &str) {
     let (one, other) = (for_client("203.0.113.9"), for_client("203.0.113.10"));
     assert_eq!([ask(&server, PROXY, &one), ask(&server, PROXY, &one)], [200, 429]);
     assert_eq!([ask(&server, PROXY, &other), ask(&server, PROXY, "")], [200, 200]);
-    // what names nobody that can be read is as good as nothing
+    // a field that names no readable client is as good as none
     assert_eq!(ask(&server, PROXY, "X-Forwarded-For: unknown\r\n"), 200);
     assert_eq!(server.stderr().matches(said).count(), 1, "{}", server.stderr());
 
@@ -91,7 +92,7 @@ fn a_proxy_that_names_no_client_shuts_nobody_out(engine: &str) {
     assert_eq!(stranger, [200, 429, 0], "who is not trusted names nobody");
 }
 
-/// The limit holds; its connections are not refused for it.
+/// The shared limit holds, and the proxy's connections are not refused for it.
 fn a_limit_that_all_share_bans_no_proxy(engine: &str) {
     let (_folder, server) = start(engine, &trusts(ALL));
     let of_proxy = [0; 3].map(|_| ask(&server, PROXY, ""));
@@ -99,7 +100,7 @@ fn a_limit_that_all_share_bans_no_proxy(engine: &str) {
     assert_eq!([ask(&server, STRANGER, ""), ask(&server, STRANGER, "")], [503, 0]);
 }
 
-/// Nobody knows whose request a new connection of a proxy is going to bring.
+/// A new connection of a proxy does not show yet whose request it brings.
 fn connections_of_a_proxy_are_no_client_s(engine: &str) {
     let (_folder, server) = start(engine, &trusts(NEW));
     for client in ["203.0.113.9", "203.0.113.10", "203.0.113.9"] {
@@ -108,7 +109,8 @@ fn connections_of_a_proxy_are_no_client_s(engine: &str) {
     assert_eq!([ask(&server, STRANGER, ""), ask(&server, STRANGER, "")], [200, 0]);
 }
 
-/// By the PROXY protocol: its health checks state nobody, and each client that it states is one.
+/// The proxy speaks the PROXY protocol: its health checks state no client, and each client that it states
+/// is one.
 fn a_proxy_that_states_no_client_shuts_nobody_out(engine: &str) {
     for rule in [EACH, NEW] {
         let (_folder, server) = start(engine, &format!("proxy_protocol = true\n{}", trusts(rule)));

@@ -1,5 +1,5 @@
-//! Behind others: Unix sockets, the PROXY protocol, X-Forwarded-For. Logs and
-//! limits go by the client that a trusted proxy states, and by nobody else's word.
+//! Behind others: Unix sockets, the PROXY protocol, X-Forwarded-For. Logs and limits go by the client
+//! that a trusted proxy states, and believe no other source.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -30,7 +30,7 @@ fn options(folder: &Folder, engine: &str, lines: &str) -> Options {
     options.engine(engine).config(lines)
 }
 
-/// What a Unix socket answers.
+/// The answer of a Unix socket.
 fn exchange_unix(path: &Path, request: &str) -> String {
     exchange_on(UnixStream::connect(path).unwrap(), request)
 }
@@ -83,7 +83,8 @@ fn a_unix_socket_is_served_and_removed() {
     }
 }
 
-/// unix(7): such a name has no file. With TLS and HTTP/2 nothing differs, because what is spoken knows no address.
+/// An abstract socket has no file (unix(7)). TLS and HTTP/2 work as elsewhere, because they do not depend
+/// on the address.
 #[test]
 fn an_abstract_socket_is_served_without_a_file() {
     for engine in ENGINES {
@@ -132,7 +133,7 @@ fn the_socket_of_a_server_that_was_killed_is_no_obstacle() {
     assert!(fs::symlink_metadata(&path).unwrap().file_type().is_socket());
     let server = Server::start(&options);
     assert!(exchange_unix(&path, &format!("{GET}\r\n")).ends_with("hello"));
-    // a second one is told so, and takes nothing away
+    // a second server fails with that reason, and takes nothing away
     let second = std::process::Command::new(forebay_tests::server::binary())
         .args(["run", "-c"])
         .arg(server.file())
@@ -195,7 +196,7 @@ fn the_proxy_protocol_states_who_is_logged() {
         let mut logged = clients(&served, 4);
         logged.sort();
         assert_eq!(logged, ["127.0.0.1", "192.0.2.7", "192.0.2.9", "2001:db8::7"], "{engine}");
-        // one that says nothing of the kind
+        // a connection without the header
         let mut stream = TcpStream::connect(proxied).unwrap();
         stream.write_all(get.as_bytes()).unwrap();
         assert_eq!(read_to_end(&mut stream, PATIENCE), (Vec::new(), End::Reset));
@@ -214,7 +215,7 @@ fn only_trusted_proxies_may_come_to_a_listener_for_proxies() {
     );
     let served = WatchedServer::with(options(&folder, "event", &lines));
     let mut stream = TcpStream::connect(proxied).unwrap();
-    // by its address alone, before it says anything
+    // refused by its address alone, before it sends anything
     assert_eq!(read_to_end(&mut stream, PATIENCE), (Vec::new(), End::Reset));
     let series = "forebay_connections_refused_total{reason=\"untrusted_proxy\"}";
     assert_eq!(served.metric(series), 1);

@@ -1,5 +1,5 @@
-//! `forebay calibrate` as a person types it. What it measures is for a quiet machine, and tested in
-//! parts; here it is what is left when it is stopped.
+//! `forebay calibrate` as a person types it. Its measurements need a quiet machine, and are tested in
+//! parts; this file tests what a stopped calibration leaves behind.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -13,7 +13,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes.
+/// A time that is longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The processes whose command line names `text`: their numbers and lines.
@@ -31,7 +31,7 @@ fn processes(text: &str) -> Vec<String> {
     numbered(text).into_iter().map(|(_, line)| line).collect()
 }
 
-/// How many servers answer that have their configuration in this folder.
+/// The number of servers with a configuration in this folder that answer.
 fn listening(folder: &Path) -> usize {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let address = |text: String| {
@@ -43,8 +43,8 @@ fn listening(folder: &Path) -> usize {
     addresses.filter(|address| TcpStream::connect(address).is_ok()).count()
 }
 
-/// A calibration under way whose first two servers are up and asked, and how its files are called. It may have
-/// come to its end already.
+/// Starts a calibration, waits until its first two servers are up and asked, and returns the name of its
+/// files. It may have ended already.
 fn under_way(scratch: &Path, out: &Path) -> (Child, String) {
     let mut command = Command::new(binary());
     command.args(["calibrate", "--quick", "--out"]).arg(out).env("TMPDIR", scratch);
@@ -57,9 +57,9 @@ fn under_way(scratch: &Path, out: &Path) -> (Child, String) {
     (child, name)
 }
 
-/// A calibration that this signal ends while it is under way: what it said, how its files were called, and how
-/// many folders there were before. One whose servers are kept from their cores for all of a measurement gives up:
-/// then another is begun.
+/// Starts a calibration that this signal ends while it is under way. Returns its output, the name of its
+/// files, and the number of folders before. A calibration whose servers are kept from their cores for a
+/// whole measurement gives up: then another is begun.
 fn ended_by(signal: Signal, scratch: &Path, out: &Path) -> (Output, String, usize) {
     for _ in 0..5 {
         let (mut child, name) = under_way(scratch, out);
@@ -101,7 +101,8 @@ fn an_interrupted_calibration_leaves_nothing_behind() {
     }
 }
 
-/// It can do nothing itself: the kernel ends its servers, the next calibration removes its folder.
+/// A killed calibration cannot clean up: the kernel ends its servers, and the next calibration removes
+/// its folder.
 #[test]
 fn what_a_killed_calibration_leaves_goes_with_the_next() {
     let folder = Folder::new();
@@ -123,7 +124,7 @@ fn servers_that_do_not_answer_have_not_failed() {
     fs::create_dir(&scratch).unwrap();
     let (child, name) = under_way(&scratch, &out);
     for (pid, _) in numbered(&name) {
-        // it may have given up before
+        // the calibration may have given up before
         let _ = kill_process(pid, Signal::STOP);
     }
     let output = child.wait_with_output().unwrap();

@@ -1,5 +1,5 @@
-//! Programs that are run for each request: what they are told, what clients get, what is not run, and what becomes of
-//! programs that take more than they may, or leave something behind.
+//! Programs that are run for each request: what they get, what clients get, what is not run, and what
+//! becomes of programs that take more than they may, or leave something behind.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -37,16 +37,17 @@ on_isolated!(
     a_client_that_leaves_has_its_program_killed,
 );
 
-/// Who runs programs where the tests run as root: nobody else has processes of this one.
+/// The user of the programs where the tests run as root: no other process of the machine has it.
 const USER: &str = "games";
 
-/// Who runs those that take all that they may: each test has one of its own, since a user's processes are counted.
+/// The users of programs that take all that they may: each test has one of its own, since a user's
+/// processes are counted.
 const BOMBERS: [&str; 7] = ["bin", "sys", "man", "lp", "mail", "news", "uucp"];
 
 /// A folder with programs beneath `cgi`.
 pub(crate) struct Bed {
     pub(crate) folder: Folder,
-    /// What a program sleeps for, by which its process is found.
+    /// The time for which programs sleep, by which their processes are found.
     marker: String,
 }
 
@@ -68,7 +69,7 @@ impl Bed {
         bed
     }
 
-    /// A program of the shell. `MARK` is what to sleep for, `NOTES` where to note things.
+    /// Adds a program of the shell. `MARK` is the time to sleep, `NOTES` the folder for notes.
     pub(crate) fn program(&self, name: &str, text: &str) {
         let notes = self.folder.join("notes");
         let text =
@@ -81,7 +82,7 @@ impl Bed {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Lines of a configuration that have them run.
+    /// Lines of a configuration that runs the programs.
     pub(crate) fn lines(&self, more: &str) -> String {
         let user = if geteuid().is_root() { format!("user = \"{USER}\"\n") } else { String::new() };
         let directory = self.folder.join("cgi");
@@ -103,7 +104,7 @@ impl Bed {
             .filter(|text| !text.is_empty())
     }
 
-    /// How many processes sleep for it.
+    /// The number of processes that sleep for the marker.
     fn sleepers(&self) -> usize {
         let is_one = |path: &Path| {
             let words = fs::read(path.join("cmdline")).unwrap_or_default();
@@ -114,7 +115,7 @@ impl Bed {
     }
 }
 
-/// What comes back, until the server closes; nothing of it may, if it is reset.
+/// The answer, until the server closes; it may be empty, if the connection is reset.
 fn ask(server: &WatchedServer, text: &str) -> (u16, String, Vec<u8>) {
     let answer = server.exchange(text.as_bytes());
     let Some(end) = answer.windows(4).position(|end| end == b"\r\n\r\n") else {
@@ -253,7 +254,7 @@ fn only_programs_beneath_the_directory_are_run(engine: &str) {
     fs::create_dir_all(bed.folder.join("cgi/closed/in")).unwrap();
     bed.program("closed/in/b", run);
     fs::set_permissions(at("closed/in"), Permissions::from_mode(0o755)).unwrap();
-    // who starts the server as itself may enter what is its own
+    // a server that runs as the user that starts it may enter that user's directories
     let closed = if geteuid().is_root() { 403 } else { 200 };
     fs::set_permissions(at("closed"), Permissions::from_mode(0o700)).unwrap();
     let server = bed.serve(engine, "", "");
@@ -321,7 +322,7 @@ fn bodies_go_both_ways(engine: &str) {
     let (status, _, body) = ask(&server, &chunked);
     let body = String::from_utf8(body).unwrap();
     assert!(status == 200 && body.contains(expected.trim_end()), "{engine}: {body}");
-    // what is not read is in nobody's way
+    // a body that the program does not read blocks nothing
     let many = "\0".repeat(20_000_000);
     let text = format!(
         "POST /cgi-bin/deaf HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 20000000\r\n\r\n{many}"
@@ -372,7 +373,7 @@ fn what_takes_too_much_is_killed(engine: &str) {
         assert!(soon(PATIENCE, is_told), "{engine} {path}: {}", server.stderr());
         assert!(soon(PATIENCE, || bed.sleepers() == 0), "{engine} {path}: {}", bed.sleepers());
     }
-    // its limit is each process's, too
+    // the limit of memory holds for each process, too
     assert_eq!(get(&server, "/cgi-bin/eats").0, 502, "{engine}");
     // both at the same time: each is killed when its own time is over
     drop(server);
@@ -396,7 +397,8 @@ fn what_takes_too_much_is_killed(engine: &str) {
     assert_eq!(get(&server, "/a.txt"), (200, "a file".to_owned()), "{engine}");
 }
 
-/// Whatever session it has fled to, and whether it holds the output of the program or not.
+/// No process of the program is left, whatever session it has moved to, and whether it holds the
+/// program's output or not.
 fn nothing_is_left_of_a_request(engine: &str) {
     let bed = Bed::new();
     let head = "echo A: b; echo; echo begun; ";
@@ -485,8 +487,8 @@ fn kill(process: u32) {
     rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
 }
 
-/// A route more, another limit, another user: the launcher reads the file by itself. One that has begun without
-/// programs has none, says so, and an upgrade helps.
+/// Another route, another limit, another user: the launcher reads the file itself. A server that has
+/// begun without programs has no launcher, says so, and gets one by an upgrade.
 #[test]
 fn a_reload_reaches_the_launcher_and_an_upgrade_starts_one() {
     let bed = Bed::new();
@@ -519,7 +521,7 @@ fn a_reload_reaches_the_launcher_and_an_upgrade_starts_one() {
     assert_eq!(launchers(next.number().try_into().unwrap()), [launcher]);
 }
 
-/// Then requests get 502, which is told, and the next upgrade begins another one.
+/// Requests then get 502, the end is reported, and the next upgrade begins another launcher.
 #[test]
 fn a_launcher_that_is_killed_is_told() {
     let bed = Bed::new();
@@ -534,7 +536,7 @@ fn a_launcher_that_is_killed_is_told() {
     let word = "the process that runs CGI programs has ended; forebay upgrade, or a restart, begins another";
     server.says(word);
     assert_eq!(get(&server, "/cgi-bin/told").0, 502);
-    // what is under way comes to its end, and ends with its client
+    // the program that is under way goes on, and ends with its client
     assert!(soon(PATIENCE, || bed.sleepers() == 1));
     drop(stream);
     assert!(soon(PATIENCE, || bed.sleepers() == 0));
@@ -547,7 +549,7 @@ fn a_launcher_that_is_killed_is_told() {
     assert_eq!(get(&server, "/cgi-bin/told"), (200, "told\n".to_owned()));
 }
 
-/// Programs and all that they have started end with the server, however that ends.
+/// Programs and everything they have started end with the server, however the server ends.
 #[test]
 fn programs_end_with_the_server() {
     let bed = Bed::new();
@@ -563,7 +565,7 @@ fn programs_end_with_the_server() {
     assert!(soon(PATIENCE, || !is_there()));
 }
 
-/// What has the output of a program from elsewhere says nothing in its answer.
+/// A process that has got a program's output from elsewhere cannot write into its answer.
 #[test]
 fn an_answer_ends_though_an_outsider_holds_the_output() {
     let bed = Bed::new();

@@ -16,7 +16,7 @@ on_isolated!(git_clones_and_pushes, gitweb_shows_a_repository);
 const BACKEND: &str = "/usr/lib/git-core/git-http-backend";
 const GITWEB: &str = "/usr/share/gitweb/gitweb.cgi";
 
-/// Who runs programs where the tests run as root, and its number.
+/// The user of the programs where the tests run as root, and its number.
 const USER: (&str, u32) = ("games", 5);
 
 fn git(at: &Path, arguments: &[&str]) -> Vec<u8> {
@@ -46,7 +46,7 @@ fn give_to(path: &Path, user: u32) {
     }
 }
 
-/// A folder with a repository that is served, `repos/one.git`, and one that is worked in, `work`.
+/// Makes a folder with a repository that is served, `repos/one.git`, and a work tree, `work`.
 fn repositories() -> Folder {
     let folder = Folder::new();
     let [bare, work] = ["repos/one.git", "work"].map(|name| folder.join(name));

@@ -65,7 +65,7 @@ fn serve(folder: &Folder, engine: &str) -> WatchedServer {
     serve_with(folder, engine, "")
 }
 
-/// With this line before all sections.
+/// Starts a server with this line before all sections.
 fn serve_with(folder: &Folder, engine: &str, line: &str) -> WatchedServer {
     folder.write("site/index.html", "index");
     for name in ["few", "each", "turn", "wait", "closed"] {
@@ -76,7 +76,7 @@ fn serve_with(folder: &Folder, engine: &str, line: &str) -> WatchedServer {
     )
 }
 
-/// What the ledger says of a class under this name.
+/// A counter of the ledger for a class.
 fn class(served: &WatchedServer, what: &str, class: &str) -> u64 {
     served.metric(&format!("forebay_class_{what}{{class=\"{class}\"}}"))
 }
@@ -134,7 +134,7 @@ fn requests_wait_for_their_turn_as_long_as_the_deadline_allows() {
         }
         let statuses: Vec<u16> = clients.iter_mut().map(|c| c.answer().unwrap().status).collect();
         let served_ones = statuses.iter().filter(|status| **status == 200).count();
-        // one at once, and one for each 50 ms until 180 ms; of a slow machine that asks late, more
+        // one at once, and one for each 50 ms until 180 ms; on a slow machine that asks late, more
         assert!(served_ones >= 4, "{engine}: {statuses:?}");
         assert!(began.elapsed() >= Duration::from_millis(140), "{engine}");
         assert_eq!(refused(&served, "queue"), 8 - served_ones as u64, "{engine}");
@@ -151,7 +151,7 @@ fn a_count_comes_back_however_a_request_ends() {
     for engine in ENGINES {
         let folder = Folder::new();
         let served = serve(&folder, engine);
-        // it is in flight until its body has come
+        // the request is in flight until its body has come
         let mut one = served.client();
         let head = "GET /work HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
         one.stream().write_all(head.as_bytes()).unwrap();
@@ -161,7 +161,7 @@ fn a_count_comes_back_however_a_request_ends() {
         assert_eq!(one.answer().unwrap().status, 200, "{engine}");
         // the server knows a moment after the client
         assert!(soon(PATIENCE, || class(&served, "in_flight", "bulk") == 0), "{engine}");
-        // one who leaves without waiting
+        // a client that leaves without waiting
         let asked = || class(&served, "requests_total", "bulk");
         let before = asked();
         let mut gone = served.client();
@@ -174,7 +174,8 @@ fn a_count_comes_back_however_a_request_ends() {
     }
 }
 
-/// The generator's own counts, and the server's. More work comes than can be done in the time it has.
+/// The counts of the load generator agree with the server's, while more work comes than can be done in
+/// time.
 #[test]
 fn the_ledger_adds_up_with_what_clients_have_counted() {
     for engine in ENGINES {
@@ -216,7 +217,7 @@ fn the_ledger_adds_up_with_what_clients_have_counted() {
             assert!(ends == [good, 0], "{engine} {name}: {ends:?}, {good}");
             offered += class(&served, "requests_total", name);
         }
-        // who finds all places taken is answered before anything is asked
+        // a client that finds all places taken is answered before its request is looked at
         let full = ["limit", "client_limit"].map(|reason| {
             served.metric(&format!("forebay_connections_refused_total{{reason=\"{reason}\"}}"))
         });
@@ -229,7 +230,8 @@ fn the_ledger_adds_up_with_what_clients_have_counted() {
     }
 }
 
-/// Gold by the address alone; one thread, which its client keeps though it is all there is.
+/// Gold is found by its address alone; there is one thread, which its client keeps although it is the
+/// only one.
 const BY_ADDRESS: &str = r#"
 timeouts.head = "1h"
 keep_alive.law = "constant"
@@ -259,7 +261,7 @@ fn gold_connections_come_before_those_that_wait_for_a_thread_longer() {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream
         };
-        // whoever has been answered once and stays has the thread
+        // a client that has been answered once and stays has the thread
         let mut held = Client::over(from("127.0.3.99"));
         assert_eq!(held.get("/?held").unwrap().status, 200, "{engine}");
         let ask = |source: &str, name: &str| {
@@ -323,7 +325,7 @@ fn idle_connections_are_kept_as_long_as_their_class_says() {
         };
         let mut gold = served.client();
         assert_eq!(timeout(&mut gold, "/gold").as_deref(), Some("timeout=600"), "{engine}");
-        // its last request decides; both come at once, as it would be cut while it is idle between them
+        // its last request decides; both come at once, because an idle connection would be cut between them
         let mut other = served.client();
         let two = ["/", "/gold"].map(|path| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
         other.stream().write_all(two.concat().as_bytes()).unwrap();

@@ -1,5 +1,5 @@
-//! Certificates of clients with the real server: who comes in, what is logged, what rules make of it, and what
-//! becomes of changed files.
+//! Certificates of clients with the real server: which clients come in, what is logged, what rules make
+//! of it, and what becomes of changed files.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -21,7 +21,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Three sites with one certificate: `open.example` asks nobody, `may.example` asks, `must.example` insists.
+/// Three sites with one certificate: `open.example` asks for no client certificate, `may.example` asks,
+/// `must.example` insists.
 struct Edge {
     folder: Folder,
     servers: Authority,
@@ -52,7 +53,7 @@ impl Edge {
         Edge { folder, servers, clients, served: WatchedServer::with(options), addr }
     }
 
-    /// A client with a certificate.
+    /// The configuration of a client with a certificate.
     fn known(&self, name: &str, serial: u8) -> Arc<ClientConfig> {
         Arc::new(self.clients.known(self.servers.client(), name, serial))
     }
@@ -61,7 +62,7 @@ impl Edge {
         Arc::new(self.servers.client())
     }
 
-    /// What a new connection that asks for `name` has for the site of `host`.
+    /// The status and text that a new connection for the name `name` gets from the site of `host`.
     fn get(&self, client: &Arc<ClientConfig>, name: &str, host: &str) -> Option<(u16, String)> {
         get(&mut connect(client, self.addr, name), host)
     }
@@ -115,7 +116,7 @@ fn status(answer: Option<(u16, String)>) -> Option<u16> {
     answer.map(|(status, _)| status)
 }
 
-/// Both versions of TLS and of HTTP.
+/// Tests both versions of TLS and of HTTP.
 #[test]
 fn clients_come_in_by_their_certificates() {
     for engine in ENGINES {
@@ -158,7 +159,7 @@ fn clients_come_in_by_their_certificates() {
     }
 }
 
-/// The certificate is for all three, but what is asked of clients is not the same.
+/// The certificate covers all three sites, but they ask clients for different things.
 #[test]
 fn a_connection_is_for_sites_that_ask_the_same() {
     for engine in ENGINES {
@@ -176,7 +177,7 @@ fn a_connection_is_for_sites_that_ask_the_same() {
                 );
             }
         }
-        // without TLS nobody shows anything
+        // without TLS no client shows a certificate
         for (host, expected) in [("open", "200"), ("may", "200"), ("must", "403")] {
             let request = format!("GET /file HTTP/1.0\r\nHost: {host}.example\r\n\r\n");
             let answer = edge.served.exchange(request.as_bytes());
@@ -186,7 +187,8 @@ fn a_connection_is_for_sites_that_ask_the_same() {
     }
 }
 
-/// What a proxy says of its client shows no certificate: whom `tls.redirect` does not send to TLS is refused.
+/// A proxy's statement about its client shows no certificate: a client that `tls.redirect` does not
+/// redirect is refused.
 #[test]
 fn a_proxy_that_says_https_shows_no_certificate() {
     for engine in ENGINES {
@@ -214,8 +216,8 @@ fn a_proxy_that_says_https_shows_no_certificate() {
     }
 }
 
-/// CVE-2025-23419: whoever has a session with a site that asks for nothing does not resume it with one that
-/// does, under whatever name.
+/// CVE-2025-23419: a client that has a session with a site that asks for nothing does not resume it with
+/// one that does, under whatever name.
 #[test]
 fn a_session_opens_no_site_that_asks_for_more() {
     for engine in ENGINES {
@@ -232,21 +234,21 @@ fn a_session_opens_no_site_that_asks_for_more() {
             let resumed = Some(HandshakeKind::Resumed);
             assert_eq!(talk(&client, "open.example").0, Some(200), "{engine}");
             assert_eq!(talk(&client, "open.example"), (Some(200), resumed), "{engine}");
-            // the site asks from now on, under the name that the session is of
+            // from now on the site asks for certificates under the name of the session
             let config = fs::read_to_string(edge.served.file()).unwrap();
             let asks = format!(
                 "[site.tls]\nclient = \"required\"\nclient_ca = [{:?}]\n",
                 edge.folder.join("ca.pem")
             );
-            // the first site's
+            // only in the section of the first site
             edge.served.configure_with(&config.replacen("[site.tls]\n", &asks, 1));
             let mut kept = connect(&client, edge.addr, "open.example");
             assert_eq!(status(get(&mut kept, "open.example")), Some(200), "{engine}");
             assert_eq!(edge.served.reload().0, Some(0), "{engine}: {}", edge.served.stderr());
             assert_eq!(talk(&client, "open.example").0, None, "{engine}: {version:?}");
-            // nor does a connection that is open
+            // an open connection does not serve the site either
             assert_eq!(status(get(&mut kept, "open.example")), Some(421), "{engine}");
-            // those who have shown one do resume
+            // clients that have shown a certificate do resume
             let mut known =
                 edge.clients.known(edge.servers.client_speaking(&[version]), "worker", 7);
             known.resumption = Resumption::in_memory_sessions(8);
@@ -257,8 +259,8 @@ fn a_session_opens_no_site_that_asks_for_more() {
     }
 }
 
-/// A session is resumed with the process that has taken the place of the one it began with, unless that asks for more
-/// by now.
+/// A session is resumed with the process that has taken the place of the one where it began, unless the
+/// new one asks for more.
 #[test]
 fn sessions_survive_an_upgrade() {
     for engine in ENGINES {
@@ -290,7 +292,7 @@ fn sessions_survive_an_upgrade() {
     }
 }
 
-/// Whoever is revoked does not come in again, with a session neither; a list that is none changes nothing.
+/// A revoked client does not come in again, not with a session either; a faulty list changes nothing.
 #[test]
 fn changed_lists_and_authorities_are_taken_over() {
     for engine in ENGINES {
@@ -321,9 +323,9 @@ fn changed_lists_and_authorities_are_taken_over() {
             "{engine}: {}",
             stderr()
         );
-        // who was there is served on
+        // a client that was there is served on
         assert_eq!(get(&mut kept, host), found("must"), "{engine}");
-        // another authority: what it has revoked comes with it
+        // another authority, with its own revocation list
         let others = Authority::named("others");
         edge.folder.write("ca.pem", &others.pem);
         edge.folder.write("ca.crl", others.list(7));
@@ -333,7 +335,7 @@ fn changed_lists_and_authorities_are_taken_over() {
     }
 }
 
-/// What a rule says of certificates, and what is in lines.
+/// A rule's condition on certificates, and the fields of certificates in the log.
 #[test]
 fn rules_and_lines_know_who_it_is() {
     for engine in ENGINES {

@@ -1,6 +1,6 @@
-//! Other people's clients load the example site completely and byte by byte: curl, wget, aria2
-//! with sixteen ranges, Python's requests, and headless Chromium; through TLS curl, Python and Chromium, and Java
-//! and Go where they are.
+//! Clients of other projects load the example site completely and byte by byte: curl, wget, aria2 with
+//! sixteen ranges, Python's requests, and headless Chromium; through TLS curl, Python and Chromium, and
+//! Java and Go where they are installed.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -38,7 +38,7 @@ fn files(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The example site being served, its URL, its root, and a directory for what comes out.
+/// A server with the example site, its URL, its root, and a directory for the clients' output.
 struct Site {
     _served: WatchedServer,
     url: String,
@@ -55,7 +55,7 @@ impl Site {
         Site { url: format!("http://{}", served.addr()), _served: served, root, out }
     }
 
-    /// The same through TLS; what clients are to trust is in `ca.pem`.
+    /// Serves the site through TLS; the authority that clients must trust is in `ca.pem`.
     fn serve_with_tls() -> Site {
         let (root, out, authority, addr) =
             (example(), Folder::new(), Authority::new(), free_addr());
@@ -99,7 +99,7 @@ fn target_and_status(line: &str) -> Option<(String, u16)> {
     Some((target.to_owned(), status))
 }
 
-/// A program with its arguments, ended after five minutes.
+/// Runs a program with its arguments, and ends it after five minutes.
 fn run(words: &[&str]) -> Output {
     let mut command = Command::new("timeout");
     let output = command.arg("300").args(words).env_remove("http_proxy").output().unwrap();
@@ -245,7 +245,7 @@ fn python_requests_loads_every_file() {
     run(&[python, script, &site.url, site.root.to_str().unwrap(), &site.ca()]);
 }
 
-/// With each version of TLS and of HTTP, and not without the authority.
+/// Tests each version of TLS and of HTTP, and that a client without the authority refuses.
 #[test]
 fn curl_comes_through_tls() {
     let Some(()) = has(is_there("curl"), "curl through TLS") else { return };
@@ -272,7 +272,7 @@ fn curl_comes_through_tls() {
     assert_eq!(refused.status.code(), Some(60), "{refused:?}");
 }
 
-/// What a continuous integration need not have is tried where it is.
+/// Whether a program that continuous integration need not have is installed.
 fn may_try(program: &str, what: &str) -> bool {
     let is_there = is_there(program);
     if let Err(error) = &is_there {
@@ -303,7 +303,8 @@ fn go_comes_through_tls() {
     program_comes_through_tls("go", &["run", script]);
 }
 
-/// Streams as of gRPC: many on a connection, each open for long, with messages both ways and trailers.
+/// Streams like those of gRPC: many on a connection, each open for long, with messages both ways and
+/// trailers.
 #[test]
 fn go_talks_with_an_application_both_ways() {
     if !may_try("go", "talking both ways") {
@@ -319,8 +320,8 @@ fn go_talks_with_an_application_both_ways() {
     }
 }
 
-/// Clients that ask for much at once, or have small windows, get everything: no budget against abuse is
-/// meant for them.
+/// Clients that ask for much at once, or have small windows, get everything: the budgets against abuse do
+/// not affect them.
 #[test]
 fn clients_of_http2_meet_no_budget() {
     let site = Site::serve();
@@ -356,13 +357,13 @@ fn clients_of_http2_meet_no_budget() {
     }
 }
 
-/// A real browser shows the pages: scripts ran, and the log says that everything was there.
+/// A real browser shows the pages: scripts have run, and the log has every file.
 #[test]
 fn chromium_shows_the_pages() {
     shows_the_pages(Site::serve(), "HTTP/1.1");
 }
 
-/// The same through TLS, where it chooses HTTP/2.
+/// A real browser shows the pages through TLS, where it chooses HTTP/2.
 #[test]
 fn chromium_shows_the_pages_by_http2() {
     shows_the_pages(Site::serve_with_tls(), "HTTP/2.0");

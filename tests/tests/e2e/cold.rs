@@ -1,5 +1,5 @@
-//! More files than the page cache keeps: what is read around it and sent from pipes is as whole and as
-//! true as what is read into memory.
+//! More files than the page cache keeps: files that are read around it and sent from pipes are as
+//! complete and correct as those that are read into memory.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::{Answer, Client};
@@ -17,7 +17,8 @@ forebay_tests::on_each_engine! {
 
 const FILES: usize = 100;
 
-/// Some need more than the 16 pages that a pipe has room for at first, some end within a page.
+/// The number of blocks of a file: some need more than the 16 pages that a pipe has room for at first,
+/// some end within a page.
 fn blocks(file: usize) -> usize {
     (30_000 + file * 2_003) / BLOCK_BYTES
 }
@@ -26,7 +27,7 @@ fn name(file: usize) -> String {
     format!("{file}.png")
 }
 
-/// So many clients ask for everything, of which nothing is in memory at first.
+/// Has this number of clients ask for all files, of which nothing is in memory at first.
 fn ask_for_all(
     clients: usize,
     served: &WatchedServer,
@@ -45,14 +46,15 @@ fn ask_for_all(
     });
 }
 
-/// Asks for a file with more fields.
+/// Asks for a file with another field.
 fn get_with(client: &mut Client, file: usize, field: &str) -> Answer {
     let request = format!("GET /{} HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n", name(file));
     client.stream().write_all(request.as_bytes()).unwrap();
     client.answer().unwrap()
 }
 
-/// Whether the folder is in memory or on an overlay, where nobody learns that a file is not in memory.
+/// Whether the folder is in memory or on an overlay, where a program cannot learn that a file is not in
+/// memory.
 fn hides_its_pages(folder: &Folder) -> bool {
     const TMPFS: i64 = 0x0102_1994;
     const OVERLAY: i64 = 0x794c_7630;
@@ -71,7 +73,7 @@ fn files_that_memory_does_not_keep_come_whole(engine: &str) {
         let answer = client.get(&format!("/{}", name(file))).unwrap();
         assert!(answer.body == versioned(1, blocks(file)), "{file}: {}", answer.head);
     };
-    // one reading to know them, and half of another to learn that nothing is found again
+    // one round to know the files, and half of another to learn that none is found again
     (0..3).for_each(|_| ask_for_all(1, &served, &folder, is_whole));
     // on a busy machine a file is back in memory before it is asked for: then once more
     let mut at_first = others;
@@ -98,7 +100,7 @@ fn files_that_memory_does_not_keep_come_whole(engine: &str) {
         assert_eq!(same.status, 304);
     });
 
-    // who leaves in the middle leaves nothing in a pipe that another gets
+    // a client that leaves in the middle leaves nothing in a pipe that another gets
     ask_for_all(4, &served, &folder, |_, file| {
         let mut leaving = served.client();
         leaving.ask(&format!("/{}", name(file)));
@@ -134,7 +136,7 @@ fn files_that_memory_does_not_keep_come_whole(engine: &str) {
         done.store(true, SeqCst);
     });
 
-    // content that a reload has replaced keeps none, even where nobody asks again
+    // content that a reload has replaced keeps none, even without another request
     let text = fs::read_to_string(served.file()).unwrap();
     served.configure_with(&text.replace("4MiB", "5MiB"));
     let (code, said) = served.reload();

@@ -1,4 +1,4 @@
-//! Text is compressed on demand: what clients get, and what it costs them once.
+//! Text is compressed on demand: the forms that clients get, and the work that they cause once.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::Answer;
@@ -33,7 +33,7 @@ fn get(served: &WatchedServer, path: &str, accepted: &str) -> Answer {
     client.answer().unwrap()
 }
 
-/// By the program that everybody has, so that it is somebody else's word.
+/// Unpacks with `gzip`, so that the test does not rely on the server's own library.
 fn gunzip(body: &[u8]) -> Vec<u8> {
     let mut command = Command::new("gzip");
     let command = command.args(["-d", "-c"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -44,12 +44,13 @@ fn gunzip(body: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// Its entity tag; while the file was written a moment ago that is a weak one.
+/// The entity tag of the answer, strong or weak; while the file was written a moment ago, the tag is
+/// weak.
 fn tag(answer: &Answer) -> String {
     answer.field("ETag").unwrap().trim_start_matches("W/").to_owned()
 }
 
-/// Its head without what changes with time.
+/// The head of the answer without the fields that change with time.
 fn lasting(answer: &Answer) -> Vec<&str> {
     let lasts = |line: &&str| !line.starts_with("Date:") && !line.starts_with("ETag:");
     answer.head.lines().filter(lasts).collect()
@@ -81,8 +82,8 @@ fn each_client_gets_what_it_likes_best() {
     }
 }
 
-/// Twenty clients at once, and twenty after them: the file is loaded once and compressed once, and
-/// the others wait for that. What was made counts in the cache.
+/// Twenty clients ask at once, and twenty after them: the file is loaded once and compressed once, and
+/// the others wait for that. The compressed form counts in the cache.
 #[test]
 fn it_is_made_once() {
     let folder = site();
@@ -142,8 +143,8 @@ fn a_precompressed_file_goes_first_and_it_can_be_off() {
     assert_eq!(get(&gzip, "/page.html", BROWSER).field("Content-Encoding"), Some("gzip"));
 }
 
-/// A script and a list that are larger than what is kept in memory, with the settings as they come:
-/// compressed on every engine. What is larger than `compress_bytes` is not, and that is counted.
+/// A script and a list are larger than what is kept in memory. With the default settings they are
+/// compressed on every engine. A file larger than `compress_bytes` is not, and that is counted.
 #[test]
 fn large_files_and_lists_are_compressed() {
     let folder = Folder::new();

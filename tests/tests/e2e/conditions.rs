@@ -1,4 +1,5 @@
-//! Rules of a site that depend on the request, asked for with real bytes: nobody gets what is for another.
+//! Rules of a site that depend on the request, asked for with real bytes: no client gets what is for
+//! another.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::answer::Answer;
@@ -42,7 +43,7 @@ forebay_tests::on_isolated! {
     an_access_rule_is_for_the_requests_it_names,
 }
 
-/// Three lines for each origin. Clients of several, side by side.
+/// Three lines for each origin, and clients of several origins side by side.
 fn each_origin_is_told_itself(engine: &str) {
     const CORS: &str = r#"
 [[header]]
@@ -92,7 +93,7 @@ set = { "Access-Control-Allow-Methods" = "GET, HEAD" }
     });
 }
 
-/// Clients of several kinds, side by side: each has its application, or its file.
+/// Clients of several kinds, side by side: each gets its application, or its file.
 fn routes_and_rewrites_depend_on_the_request(engine: &str) {
     let (beta, write) = (answering("beta"), answering("write"));
     let config = format!(
@@ -161,7 +162,7 @@ fn answering(text: &'static str) -> SocketAddr {
     addr
 }
 
-/// Who has the cookie is sent on, whatever was cached for others.
+/// A client with the cookie is redirected, whatever was cached for others.
 fn a_redirect_depends_on_a_cookie(engine: &str) {
     const BETA: &str = r#"
 [[redirect]]
@@ -182,7 +183,7 @@ status = 302
     }
 }
 
-/// What rules have made of a request, and where it comes from.
+/// Conditions on the class that rules have given a request, and on the client.
 fn classes_and_clients_are_told_apart(engine: &str) {
     const GOLD: &str = r#"
 trusted_proxies = ["127.0.0.1"]
@@ -224,14 +225,14 @@ set = { "X-Safe" = "yes" }
         let got = ["x-gold", "x-near", "x-safe"].map(|name| answer.value(name).is_some());
         assert_eq!(got, [is(0), is(1), is(2)], "{fields}");
         assert_eq!(answer.value("vary"), Some("*"), "{fields}");
-        // what rules refuse is told without its class
+        // a request that rules refuse gets the fields without those of its class
         let answer = ask(&server, "GET", "/closed", &fields);
         let got = ["x-gold", "x-near", "x-safe"].map(|name| answer.value(name).is_some());
         assert_eq!((answer.status, got), (403, [false, is(1), is(2)]), "{fields}");
     }
 }
 
-/// Names of requests, as answers have them and as the log has them.
+/// The ids of requests, in answers and in the log.
 fn values_are_the_requests_own(engine: &str) {
     const VALUES: &str = r#"
 trusted_proxies = ["127.0.0.1"]
@@ -276,7 +277,7 @@ status = 302
             let to = format!("https://in.example/?back=/login&from=http://a/{client}%3Fx%3Dy%26z");
             assert_eq!(answer.value("location"), Some(&*to));
         }
-        // one that a trusted proxy has given
+        // an id that a trusted proxy has given
         let answer = ask(server, "GET", "/a.txt", "X-Request-Id: given-by-a-proxy\r\n");
         assert_eq!(answer.value("x-request-id"), Some("given-by-a-proxy"));
     };
@@ -288,7 +289,7 @@ status = 302
     });
 }
 
-/// Robots are kept out of a folder, people are not.
+/// Robots are kept out of a folder, and people are not.
 fn an_access_rule_is_for_the_requests_it_names(engine: &str) {
     const ROBOTS: &str = r#"
 [[access]]

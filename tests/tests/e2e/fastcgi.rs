@@ -1,5 +1,5 @@
-//! Scripts that a real php-fpm runs: what they are told, what clients get, and what becomes of scripts
-//! that fail.
+//! Scripts that a real php-fpm runs: what they get, what clients get, and what becomes of scripts that
+//! fail.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -27,7 +27,7 @@ on_each_engine!(
     classes_hold_scripts,
 );
 
-/// A php-fpm with two workers. `None`, said loudly, where there is none.
+/// Starts a php-fpm with two workers. `None`, with a loud line, if there is none.
 fn start() -> Option<Fpm> {
     with_workers(2)
 }
@@ -40,7 +40,7 @@ fn with_workers(workers: usize) -> Option<Fpm> {
     Fpm::start(folder, workers, "a test of fastcgi.rs")
 }
 
-/// A server whose scripts it runs.
+/// Starts a server whose scripts this php-fpm runs.
 fn serve(fpm: &Fpm, engine: &str, more: &str) -> Server {
     Server::start(&Options::new(fpm.root()).engine(engine).config(&fpm.lines(more)))
 }
@@ -78,7 +78,7 @@ const SCRIPTS: [(&str, &str); 13] = [
     ("pid.php", "<?php header('Content-Length: 8'); printf('%08d', getmypid());"),
 ];
 
-/// What comes back, until the server closes.
+/// The answer, until the server closes.
 fn ask(
     server: &Server,
     method: &str,
@@ -90,7 +90,7 @@ fn ask(
         [] => String::new(),
         body => format!("Content-Length: {}\r\n", body.len()),
     };
-    // to a client of HTTP/1.0 nothing is chunked
+    // a client of HTTP/1.0 gets no chunks
     let head = format!("{method} {path} HTTP/1.0\r\nHost: shop.example\r\n{fields}{length}\r\n");
     let answer = server.exchange(&[head.as_bytes(), body].concat());
     let end = answer.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
@@ -187,12 +187,12 @@ fn answers_of_scripts_come_back(engine: &str) {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("3 900150983cd24fb0d6963f7d28e17f72"), "{engine}: {answer}");
-    // a script is told before it runs how long the body is
+    // a script gets the length of the body before it runs
     let chunked = b"POST /sum.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
                     Connection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
     let answer = String::from_utf8(server.exchange(chunked)).unwrap();
     assert!(answer.contains("3 900150983cd24fb0d6963f7d28e17f72"), "{engine}: {answer}");
-    // so one that does not say it is collected, which has a bound
+    // so a body without a length is collected, which has a bound
     let server = serve(&fpm, engine, "spool_bytes = \"4KiB\"");
     let chunked = |bytes: usize| {
         let mut request = b"POST /sum.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
@@ -211,8 +211,8 @@ fn answers_of_scripts_come_back(engine: &str) {
     assert!(chunked(4097).contains("HTTP/1.1 413 "), "{engine}: {}", chunked(4097));
 }
 
-/// Many more ask than its workers can answer: those of the higher class are answered all the same, and the
-/// workers are kept busy with the others.
+/// More requests come than the workers can answer: those of the higher class are answered all the same,
+/// and the workers are kept busy with the others.
 fn classes_hold_scripts(engine: &str) {
     const WORKERS: usize = 8;
     let Some(fpm) = with_workers(WORKERS) else { return };
@@ -224,7 +224,7 @@ fn classes_hold_scripts(engine: &str) {
          [[rule]]\nname = \"gold\"\npath = \"/sleeps.php/gold\"\nclass = \"gold\"\n\
          [[rule]]\nname = \"bulk\"\npath = \"/sleeps.php/bulk\"\nclass = \"bulk\"\n",
     );
-    // as many as it has workers, one after the other: its peak
+    // as many clients as workers, each of which asks without a pause, give the peak rate
     let crowd = |clients: usize, path: &'static str, stop: &AtomicBool, pause: Duration| {
         let (useful, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
@@ -275,7 +275,7 @@ fn classes_hold_scripts(engine: &str) {
         let is_useful = (bulk + gold) * 4 >= peak && refused > 0;
         (is_fair && is_useful, format!("gold {gold}, bulk {bulk} of {peak}, refused {refused}"))
     };
-    // a machine that computes for others is generous to nobody, and may be so for one half of a round
+    // a machine that computes for others has little to give, and may be so for one half of a round
     let mut told = Vec::new();
     let is_held = (0..3).any(|_| {
         let (is_held, what) = round();
@@ -285,7 +285,7 @@ fn classes_hold_scripts(engine: &str) {
     assert!(is_held, "{engine}: {told:?}");
 }
 
-/// Whatever PHP makes of what follows a script (`cgi.fix_pathinfo`): it is that script's to look at.
+/// The path behind a script's name goes to that script, whatever PHP makes of it (`cgi.fix_pathinfo`).
 fn what_follows_a_script_is_never_run(engine: &str) {
     for setting in ["cgi.fix_pathinfo=0", "cgi.fix_pathinfo=1"] {
         let folder = Folder::new();
@@ -396,7 +396,7 @@ fn great_bodies_go_both_ways_to_scripts(engine: &str) {
 fn scripts_that_fail_are_told_apart(engine: &str) {
     let Some(fpm) = start() else { return };
     let server = serve(&fpm, engine, "retries = 0\nmax_fails = 0");
-    // what it says for the log is one line of it, with its request
+    // its message for the log is one line of it, with its request
     assert_eq!(get(&server, "/says.php"), (200, "said".to_owned()), "{engine}");
     let has_line = || {
         let said = server.stderr();
@@ -431,7 +431,7 @@ fn scripts_that_fail_are_told_apart(engine: &str) {
             _ => assert!(end.is_err() && answer.is_empty(), "{engine}: {end:?} {answer}"),
         }
     }
-    // others are there
+    // other workers are there
     assert_eq!(get(&server, "/answer.php/sized"), (200, "hello".to_owned()), "{engine}");
     let server = serve(&fpm, engine, "timeouts.head = \"300ms\"");
     assert_eq!(get(&server, "/hangs.php").0, 504, "{engine}");
@@ -450,7 +450,7 @@ fn a_client_that_leaves_frees_its_place(engine: &str) {
         let mut stream = server.connect();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         assert!(soon(PATIENCE, || file.exists()), "{engine} {path}");
-        // its end alone could be that of one direction
+        // a FIN alone could end one direction only
         set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
         drop(stream);
         // php-fpm runs it on, and has another worker: the place is free when it ends
@@ -463,7 +463,7 @@ fn a_client_that_leaves_frees_its_place(engine: &str) {
 
 fn connections_to_scripts_are_kept_where_asked(engine: &str) {
     let Some(fpm) = start() else { return };
-    // one loop has one pool, and so one connection, which is one worker's
+    // one loop has one pool, and so one connection to one worker
     let lines = fpm.lines("keep_alive.connections = 1");
     let options = Options::new(fpm.root()).engine(engine).alone();
     let server = Server::start(&options.config(&lines));

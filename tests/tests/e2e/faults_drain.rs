@@ -24,10 +24,10 @@ forebay_tests::on_each_engine! {
     no_queued_connection_and_no_received_request_is_lost,
 }
 
-/// Far more than all socket buffers hold. The file has holes, so it costs no disk.
+/// A size far beyond all socket buffers. The file has holes, so it costs no disk.
 const LARGE: usize = 64 << 20;
 
-/// A slow machine takes its time to fetch [`LARGE`].
+/// Long limits, because a slow machine takes its time to fetch [`LARGE`].
 const PATIENT: &str = "timeouts.drain = \"1h\"\ntimeouts.send_window = \"1h\"\n\
                        timeouts.head = \"1h\"";
 
@@ -62,7 +62,7 @@ fn health(served: &WatchedServer, path: &str) -> u16 {
     answer[9..12].parse().unwrap()
 }
 
-/// The end of the process: its exit code, and the last line it said.
+/// Waits for the end of the process. Returns its exit code, and the last line of its output.
 fn end_of(served: &mut WatchedServer) -> (Option<i32>, String) {
     let status = served.wait(PATIENCE).expect("the server ends");
     let said = served.stderr();
@@ -70,8 +70,9 @@ fn end_of(served: &mut WatchedServer) -> (Option<i32>, String) {
     (status.code(), said.lines().last().unwrap_or_default().to_owned())
 }
 
-/// Nobody new is let in, who is idle is closed, who is being served is served to the end, and a
-/// head that has begun may still become a request; then the process ends well and says so.
+/// During a drain no new client is let in, idle connections are closed, answers that are being sent are
+/// sent to the end, and a head that has begun may still become a request; then the process ends well and
+/// says so.
 fn a_drain_finishes_what_is_under_way(engine: &str) {
     for signal in [Signal::TERM, Signal::INT] {
         let folder = site();
@@ -85,7 +86,7 @@ fn a_drain_finishes_what_is_under_way(engine: &str) {
         assert_eq!(served.client().get("/").expect("an answer").status, 200);
 
         assert_eq!([health(&served, "/healthz"), health(&served, "/readyz")], [200, 200]);
-        // that of the slow one, too: what comes when nobody listens any more is refused
+        // the slow client's head, too: what comes when the server no longer listens is refused
         served.wait_for_delivery();
         served.signal(signal);
         assert!(idle.read_until(PATIENCE, |crowd| crowd.open() == 0), "{} idle left", idle.open());
@@ -107,7 +108,7 @@ fn a_drain_finishes_what_is_under_way(engine: &str) {
     }
 }
 
-/// Who is not done at the deadline is aborted, and the server says how many there were.
+/// Connections that are not done at the deadline are aborted, and the server says how many there were.
 fn a_drain_ends_at_its_deadline(engine: &str) {
     let folder = site();
     let mut served =
@@ -130,7 +131,7 @@ fn a_second_signal_is_immediate(engine: &str) {
         let _active = downloading(&served);
         served.signal(first);
         assert!(soon(PATIENCE, || is_refused(served.target().addr)), "it still listens");
-        // who tried whether it listens was let in meanwhile, and has left
+        // the client that tried whether the server listens was let in meanwhile, and has left
         let is_alone = || served.is_http2() || served.metric("forebay_connections") == 1;
         assert!(soon(PATIENCE, is_alone), "{}", served.metrics());
         // Two signals within a quarter of a second are one (some shells send it twice).
@@ -148,7 +149,8 @@ fn a_second_signal_is_immediate(engine: &str) {
     }
 }
 
-/// `/readyz` says that the server goes, and nothing else has changed; the next signal begins the drain.
+/// During the wait before a drain, `/readyz` says that the server will stop, and nothing else has
+/// changed; the next signal begins the drain.
 fn clients_are_accepted_in_the_wait_before_a_drain(engine: &str) {
     for signal in [Signal::TERM, Signal::QUIT] {
         let folder = site();
@@ -159,7 +161,7 @@ fn clients_are_accepted_in_the_wait_before_a_drain(engine: &str) {
         served.signal(signal);
         assert!(soon(PATIENCE, || health(&served, "/readyz") == 503));
         assert_eq!(kept.get("/").expect("an answer on a kept connection").status, 200);
-        // it stays: what a client cuts while the server drains would count as aborted
+        // this client stays: a cut by a client during the drain would count as aborted
         let mut new = served.client();
         assert_eq!(new.get("/").expect("an answer to a new client").status, 200);
         let (code, said) = served.reload();
@@ -180,7 +182,7 @@ fn clients_are_accepted_in_the_wait_before_a_drain(engine: &str) {
     }
 }
 
-/// And Ctrl-C does not wait at all.
+/// The wait before a drain ends by itself, and Ctrl-C does not wait at all.
 fn a_wait_before_a_drain_ends_by_itself(engine: &str) {
     for (wait, signal, waits) in [("300ms", Signal::TERM, true), ("1h", Signal::INT, false)] {
         let folder = site();
@@ -194,9 +196,9 @@ fn a_wait_before_a_drain_ends_by_itself(engine: &str) {
     }
 }
 
-/// The process is stopped while clients connect and send, so that their connections lie in the
-/// accept queue when it is told to drain. Each of them gets its answer; so does a request that
-/// had arrived on a kept connection.
+/// The process is stopped while clients connect and send, so that their connections lie in the accept
+/// queue when the drain begins. Each of them gets its answer; so does a request that had arrived on a
+/// kept connection.
 fn no_queued_connection_and_no_received_request_is_lost(engine: &str) {
     const QUEUED: usize = 60;
     for round in 0..3 {
@@ -224,8 +226,8 @@ fn no_queued_connection_and_no_received_request_is_lost(engine: &str) {
     }
 }
 
-/// What the kernel has queued is served though all threads were busy when the drain began, and nobody new is let in
-/// until they are done.
+/// Connections in the kernel's queue are served though all threads were busy when the drain began, and no
+/// new client is let in until they are done.
 fn what_is_queued_is_served_by_busy_threads(engine: &str) {
     const QUEUED: usize = 6;
     let folder = site();

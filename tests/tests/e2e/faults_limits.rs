@@ -34,14 +34,14 @@ fn refused(served: &WatchedServer, reason: &str) -> u64 {
     served.metric(&format!("forebay_connections_refused_total{{reason=\"{reason}\"}}"))
 }
 
-/// Each of the crowd has an answer, or its connection was ended.
+/// Whether each member of the crowd has an answer, or its connection was ended.
 fn all_settled(crowd: &Crowd) -> bool {
     let is_whole = |bytes: &[u8]| bytes.windows(4).any(|four| four == b"\r\n\r\n");
     crowd.members.iter().all(|member| member.end.is_some() || is_whole(&member.received))
 }
 
-/// One client has as many connections as it may; others are served beside it; a place that is given
-/// back can be taken again; and what was refused is counted exactly.
+/// One client has as many connections as it may; others are served beside it; a place that is given back
+/// can be taken again; and refusals are counted exactly.
 fn a_client_gets_no_more_connections_than_it_may(engine: &str) {
     let folder = site();
     let served =
@@ -73,7 +73,7 @@ fn empty(crowd: &Crowd) -> usize {
 /// The limit on all connections holds over all loops.
 fn all_clients_together_get_no_more_connections_than_they_may(engine: &str) {
     let folder = site();
-    // who was answered keeps its place, though no place is left
+    // a client that was answered keeps its place, though no place is left
     let limits = "limits.connections = 6\nlimits.connections_per_client = 6\n\
                   keep_alive.law = \"constant\"";
     let served = WatchedServer::start(engine, folder.path(), limits).settled();
@@ -89,8 +89,8 @@ fn all_clients_together_get_no_more_connections_than_they_may(engine: &str) {
     assert!(soon(PATIENCE, is_served), "the places are not given back");
 }
 
-/// The last request that a connection may make is answered with `Connection: close`, and what was
-/// sent after it does not destroy that answer.
+/// The last request that a connection may make is answered with `Connection: close`, and later bytes of
+/// the client do not destroy that answer.
 fn a_connection_makes_no_more_requests_than_it_may(engine: &str) {
     let folder = site();
     let served = WatchedServer::start(engine, folder.path(), "limits.requests_per_connection = 3");
@@ -174,8 +174,8 @@ fn lingering_is_bounded(engine: &str) {
     assert!(soon(PATIENCE, || served.metric("forebay_connections") <= 1), "not closed");
 }
 
-/// A client who has all the connections it may have, and comes again and again, holds up nobody: not
-/// even where each refusal takes a thread that waits for the client to go.
+/// A client that has all the connections it may have, and comes again and again, holds up no other
+/// client: not even where each refusal takes a thread that waits for the client to go.
 fn who_is_refused_keeps_nobody_waiting(engine: &str) {
     let folder = site();
     let settings = "limits.connections_per_client = 8";
@@ -188,8 +188,8 @@ fn who_is_refused_keeps_nobody_waiting(engine: &str) {
     let mut kept: Vec<_> = (0..8).map(|_| come()).collect();
     kept.iter_mut().for_each(|client| assert_eq!(client.get("/").unwrap().status, 200));
     let mut refused = Vec::new();
-    // A refused client that stays is waited for two seconds, in each round anew. On a busy machine some
-    // rounds take as long for other reasons.
+    // The server waits two seconds for a refused client that stays, in each round again. On a busy machine
+    // some rounds take as long for other reasons.
     let (mut quick, mut rounds) = (0, 0);
     while quick < 10 {
         for _ in 0..8 {
@@ -206,7 +206,7 @@ fn who_is_refused_keeps_nobody_waiting(engine: &str) {
     }
 }
 
-/// What a client half closes is still answered, all of it.
+/// A client that closes its sending direction still gets its whole answers.
 fn a_half_closed_client_gets_its_answers(engine: &str) {
     let folder = site();
     let served = WatchedServer::start(engine, folder.path(), "");

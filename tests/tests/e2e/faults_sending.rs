@@ -20,7 +20,7 @@ forebay_tests::on_each_engine! {
     a_log_that_is_written_all_the_time_is_answered_each_time,
 }
 
-/// Blocks of the file: 40 MiB.
+/// The blocks of the file: 40 MiB.
 const BLOCKS: usize = 640 << 10;
 const CHANGED: &str = "forebay_responses_aborted_total{reason=\"file_changed\"}";
 
@@ -38,10 +38,10 @@ impl Deref for Changed {
     }
 }
 
-/// What happens to the file.
+/// A change of the file.
 type Change<'c> = &'c dyn Fn(&Path);
 
-/// Asks for a file far larger than all socket buffers, then `change`s it with most of it unsent.
+/// Asks for a file far larger than all socket buffers, then `change`s it while most of it is unsent.
 /// Returns how the answer went on, and whether the answer to a second, pipelined request followed.
 fn change_while_sending(
     engine: &str,
@@ -71,8 +71,8 @@ fn change_while_sending(
     (Changed { served, _folder: folder }, result, second)
 }
 
-/// Whoever asked before the rename (or the removal) gets the old version to its last byte, and the
-/// connection lives on.
+/// A client that asked before the rename (or the removal) gets the old version to its last byte, and the
+/// connection stays open.
 fn a_file_replaced_or_removed_while_sent_is_sent_to_its_end(engine: &str) {
     let replace = |path: &Path| {
         let fresh = path.with_extension("fresh");
@@ -89,8 +89,8 @@ fn a_file_replaced_or_removed_while_sent_is_sent_to_its_end(engine: &str) {
     }
 }
 
-/// "fstat (size, mtime, ctime) before each chunk and before the last byte; on change the connection
-/// is reset, never reused, never padded."
+/// "fstat (size, mtime, ctime) before each chunk and before the last byte; on change the connection is
+/// reset, never reused, never padded."
 fn a_file_changed_in_place_while_sent_ends_its_connection(engine: &str) {
     let truncate = |path: &Path| set_len(path, 20 << 20);
     let empty = |path: &Path| set_len(path, 0);
@@ -102,7 +102,7 @@ fn a_file_changed_in_place_while_sent_ends_its_connection(engine: &str) {
         let mut file = OpenOptions::new().write(true).open(path).unwrap();
         file.write_all(&versioned(2, 1)).unwrap();
     };
-    // Its old time is given back: only ctime tells.
+    // The old modification time is restored: only ctime shows the change.
     let hide = |path: &Path| {
         let before = fs::metadata(path).unwrap().modified().unwrap();
         write(path);
@@ -131,8 +131,8 @@ fn a_file_changed_in_place_while_sent_ends_its_connection(engine: &str) {
     }
 }
 
-/// With `appended` a file may grow while it is sent. The next answer has all of it, and another tag; and a file
-/// that becomes shorter cannot be sent.
+/// With `appended` a file may grow while it is sent. The next answer has all of it, and another tag. A
+/// file that becomes shorter cannot be sent.
 fn what_was_promised_of_a_file_that_only_grows_is_sent(engine: &str) {
     let grow = |path: &Path| {
         let mut file = OpenOptions::new().append(true).open(path).unwrap();
@@ -161,8 +161,8 @@ fn what_was_promised_of_a_file_that_only_grows_is_sent(engine: &str) {
     assert!(!second && soon(PATIENCE, || served.metric(CHANGED) == 1));
 }
 
-/// In memory and from the disk, as it is and compressed, in parts: each answer is the beginning of the file, and
-/// no connection ends.
+/// A growing log is asked for in memory and from the disk, plain and compressed, in parts: each answer is
+/// the beginning of the file, and no connection ends.
 fn a_log_that_is_written_all_the_time_is_answered_each_time(engine: &str) {
     let folder = Folder::new();
     let line = |number: usize| format!("line {number:010}\n");
@@ -213,7 +213,7 @@ fn a_log_that_is_written_all_the_time_is_answered_each_time(engine: &str) {
     assert_eq!(served.metric(CHANGED), 0);
 }
 
-/// Ends those who write, even where a check fails.
+/// Ends the threads that write, even where a check fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

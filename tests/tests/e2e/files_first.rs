@@ -1,4 +1,4 @@
-//! Files first, and an application for what no file answers (`files_first`).
+//! Files first, and an application for paths without a file (`files_first`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -23,7 +23,7 @@ on_isolated!(
     a_reload_leaves_the_rules_of_an_answer,
 );
 
-/// An application that answers with the request line it was told.
+/// An application that answers with the request line it got.
 fn application() -> SocketAddr {
     let addr = free_addr();
     let listener = TcpListener::bind(addr).unwrap();

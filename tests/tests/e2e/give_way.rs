@@ -23,7 +23,7 @@ on_isolated! {
     of_all_clients_the_lowest_class_gives_way,
 }
 
-/// Ports below those that the kernel chooses are gold's.
+/// Classes by the client's port: those below the ports that the kernel chooses are gold's.
 const CLASSES: &str = r#"
 keep_alive.law = "constant"
 [[class]]
@@ -59,7 +59,7 @@ fn gold(server: &WatchedServer) -> Client {
             bound => bound.unwrap(),
         }
         match connect(&socket, &server.addr()) {
-            // of this test's run before
+            // a port of this test's previous run
             Err(Errno::ADDRNOTAVAIL) => continue,
             connected => connected.unwrap(),
         }
@@ -71,7 +71,7 @@ fn bulk(server: &WatchedServer) -> Client {
     Client::over(connect_from(Ipv4Addr::LOCALHOST.into(), server.addr()).unwrap())
 }
 
-/// What it is answered with; 0 if it is closed.
+/// The status of the answer; 0 if the connection is closed.
 fn status(client: &mut Client) -> u16 {
     client.get("/").map_or(0, |answer| answer.status)
 }
@@ -80,7 +80,7 @@ fn refused(server: &WatchedServer, reason: &str) -> u64 {
     server.metric(&format!("forebay_connections_refused_total{{reason=\"{reason}\"}}"))
 }
 
-/// Two are idle, and two are in a request; gold gets all four places, the idle ones first.
+/// Two connections are idle, and two are in a request; gold gets all four places, the idle ones first.
 fn of_one_client_the_lowest_class_gives_way(engine: &str) {
     let (_folder, server) = start(engine, "limits.connections_per_client = 4");
     let mut low: Vec<Client> = (0..4).map(|_| bulk(&server)).collect();
@@ -89,7 +89,7 @@ fn of_one_client_the_lowest_class_gives_way(engine: &str) {
         std::io::Write::write_all(busy.stream(), b"GET / HTTP/1.1\r\nHost: a\r\n").unwrap();
     }
     server.wait_for_delivery();
-    // nobody gives way to its own class
+    // a connection does not give way to its own class
     assert_ne!(status(&mut bulk(&server)), 200);
     let mut high: Vec<Client> = Vec::new();
     for number in 1..=4 {
@@ -106,7 +106,7 @@ fn of_one_client_the_lowest_class_gives_way(engine: &str) {
     assert!(soon(PATIENCE, || server.metric("forebay_connections") == 0));
 }
 
-/// They are of several clients, and busy: none of them is idle.
+/// The connections belong to several clients, and all are busy.
 fn of_all_clients_the_lowest_class_gives_way(engine: &str) {
     let (_folder, server) = start(engine, "limits.connections = 4");
     let low: Vec<Client> = (0..4)
@@ -120,7 +120,7 @@ fn of_all_clients_the_lowest_class_gives_way(engine: &str) {
         .collect();
     server.wait_for_delivery();
     let mut high: Vec<Client> = Vec::new();
-    // of one client half of them are as many as there may be
+    // one client may have half of the connections
     for number in 1..=2 {
         let mut one = gold(&server);
         assert_eq!(status(&mut one), 200, "gold {number}: {}", server.stderr());
@@ -133,7 +133,7 @@ fn of_all_clients_the_lowest_class_gives_way(engine: &str) {
     assert!(soon(PATIENCE, || server.metric("forebay_connections") == 0));
 }
 
-/// What was so before there were classes is so.
+/// With one class, connections are refused as without classes.
 fn with_one_class_nobody_gives_way(engine: &str) {
     let folder = Folder::new();
     folder.write("root/index.html", "hello");

@@ -1,5 +1,5 @@
-//! Clients who leave while their requests wait for a worker: nobody works for them, whoever is still
-//! there is next, and the books add up.
+//! Clients who leave while their requests wait for a worker: no work is done for them, clients who are
+//! still there are next, and the counters add up.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::client::Client;
@@ -17,10 +17,11 @@ use std::time::Duration;
 
 on_each_engine!(with_classes_nobody_works_for_clients_who_have_left);
 
-/// On a machine that computes for others too, who gives way would wait for a very long time.
+/// Helpers run at normal priority: on a machine that computes for others too, nice ones would wait for a
+/// very long time.
 const WORK: &str = "timeouts.job = \"1h\"\nhelpers.niceness = 0\n[[work]]\npath = \"/work\"\n";
 
-/// The rule decides nothing; it has the windows of the classes shown.
+/// Classes with a rule that decides nothing; the rule makes the server show the windows of the classes.
 const CLASSES: &str = r#"
 [[class]]
 name = "gold"
@@ -35,7 +36,7 @@ when = "overload"
 action = "reject"
 "#;
 
-/// Clients who leave, each of whom has asked for a second of work.
+/// The number of clients who leave. Each has asked for a second of work.
 const MANY: u64 = 40;
 
 fn serve(engine: &str, config: &str) -> (Folder, WatchedServer) {
@@ -43,23 +44,22 @@ fn serve(engine: &str, config: &str) -> (Folder, WatchedServer) {
     folder.write("site/index.html", "index");
     let options = Options::new(folder.join("site")).engine(engine).alone();
     let served = WatchedServer::with(options.config(config));
-    // from here on every request of it needs one job
+    // from here on every request of this server needs one job
     assert_eq!(served.client().get("/work").unwrap().status, 200);
     (folder, served)
 }
 
-/// A busy machine has little CPU time to give.
+/// A client with a long patience, since a busy machine has little CPU time to give.
 fn ask(served: &WatchedServer, path: &str) -> Client {
     let mut client = served.client().patience(Duration::from_secs(600));
     assert!(client.ask(path));
     client
 }
 
-/// All workers have something to do, and many more clients wait for one. When they have left, the next
-/// one to come is served, and none of their work was done. `unfinished` rises with each request that
-/// waits or is at work, and falls with each whose client has left. Returns how many clients have left:
-/// more than [`MANY`] where the workers were done too early, because the machine kept this thread from
-/// its core.
+/// Has clients leave while all workers are busy. The next client is served, and none of the work of the
+/// clients that left was done. `unfinished` rises with each request that waits or is at work, and falls
+/// with each whose client has left. Returns how many clients have left: more than [`MANY`] where the
+/// workers were done too early, because the machine kept this thread from its core.
 fn they_leave(
     served: &WatchedServer,
     unfinished: impl Fn() -> u64,
@@ -117,7 +117,7 @@ fn they_leave_while_workers_work(
     let have_left = || given_up() == given_up_before + MANY;
     let is_over = soon(PATIENCE, || have_left() || is_early());
     assert!(is_over, "{} and {MANY} should have left: {}", given_up_before, served.metrics());
-    // those at work hold their places still
+    // the requests at work still hold their places
     assert!(are_unfinished(workers));
     let is_void = is_early() || !have_left();
     let mut late = ask(served, "/work?cpu=1ms");
@@ -126,7 +126,7 @@ fn they_leave_while_workers_work(
     at_work.iter_mut().for_each(|client| assert_eq!(client.answer().unwrap().status, 200));
     if is_void {
         drop((late, at_work, streams));
-        // what is at work for those who have left ends first
+        // work that has begun for clients who have left ends first
         let is_over = soon(4 * PATIENCE, || served.metric("forebay_connections") == 0);
         assert!(is_over, "{}", served.metrics());
         return None;
@@ -149,13 +149,14 @@ fn with_classes_nobody_works_for_clients_who_have_left(engine: &str) {
     assert!(soon(PATIENCE, || class("unfinished_jobs") == 0), "{}", served.metrics());
 }
 
-/// Where each connection has a thread, nobody waits without classes: all compute at once.
+/// Engines without a thread for each connection. With one, no request waits without classes: all compute
+/// at once.
 #[test]
 fn without_classes_nobody_works_for_clients_who_have_left() {
     for engine in ENGINES.into_iter().filter(|engine| !has_thread_each(engine)) {
         let (_folder, served) = serve(engine, WORK);
         let count = |what: &str| served.metric(&format!("forebay_{what}_total"));
-        // the jobs of those who have left count as well
+        // the jobs of clients who have left count as well
         let unfinished = || count("jobs").saturating_sub(count("requests_given_up"));
         they_leave(&served, unfinished, || true);
     }

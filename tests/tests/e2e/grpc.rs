@@ -23,7 +23,7 @@ on_isolated! {
     a_stream_goes_on_through_reloads,
 }
 
-/// All that need no accounts, no compression of messages, and no server but that.
+/// The cases that need no accounts, no compression of messages, and no other server.
 const CASES: [&str; 14] = [
     "empty_unary",
     "large_unary",

@@ -1,5 +1,5 @@
-//! Requests that leave with their socket: what receivers are given, what clients get, and what becomes of requests
-//! whose receivers die or hang.
+//! Requests that leave with their socket: what receivers get, what clients get, and what becomes of
+//! requests whose receivers die or hang.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::Client;
@@ -59,7 +59,7 @@ fn options(
     Options::new(folder.join("site")).engine(engine).config(&lines)
 }
 
-/// What one answers that says what it was asked.
+/// Answers with a text that names the request.
 pub(crate) fn echo(handed: &mut ReceivedRequest) {
     let body = format!("handed {}", handed.target());
     handed.answer(&body);
@@ -71,12 +71,12 @@ pub(crate) fn connect(served: &WatchedServer) -> TcpStream {
     stream
 }
 
-/// Asks on a connection of its own, and returns all that comes.
+/// Asks on a connection of its own, and returns all bytes that come.
 pub(crate) fn ask(served: &WatchedServer, request: &str) -> String {
     let mut stream = connect(served);
     stream.write_all(request.as_bytes()).unwrap();
     let mut all = Vec::new();
-    // one that is reset has what came before
+    // a connection that is reset keeps the bytes that came before
     let _ = stream.read_to_end(&mut all);
     String::from_utf8_lossy(&all).into_owned()
 }
@@ -149,7 +149,7 @@ fn bodies_stay_in_the_socket(engine: &str) {
     for split in [0, 4, 9] {
         let (first, second) = "one two 3".split_at(split);
         client.stream().write_all([head, first].concat().as_bytes()).unwrap();
-        // some of the body comes when the socket is elsewhere, or does not: both are to be right
+        // a part of the body comes while the socket is elsewhere, or not: both must work
         thread::yield_now();
         client.stream().write_all(second.as_bytes()).unwrap();
         assert_eq!(client.answer().unwrap().body, b"body \"one two 3\"");
@@ -178,7 +178,7 @@ fn a_connection_that_is_done_is_closed(engine: &str) {
     for _ in 0..3 {
         assert!(ask(&served, &get("/app/x")).ends_with("done"));
     }
-    // one that asks for it is told
+    // a client that asks for the end of its connection gets it
     assert!(ask(&served, &last_get("/app/x")).contains("Connection: close"));
     let lines = || fs::read_to_string(&path).unwrap_or_default();
     assert!(soon(PATIENCE, || lines().lines().count() == 4), "{}", lines());
@@ -189,7 +189,7 @@ fn a_connection_that_is_done_is_closed(engine: &str) {
     }
 }
 
-/// Ends its link without a word.
+/// Ends the receiver's link silently.
 pub(crate) fn refuse(handed: &mut ReceivedRequest) {
     handed.hang_up();
 }
@@ -255,7 +255,7 @@ fn receivers_that_hang_have_their_time(engine: &str) {
     assert_eq!(ask(&served, &last_get("/")).matches("a static page").count(), 1);
 }
 
-/// Lets through as many as it is told to.
+/// A gate that lets through as many requests as a test allows.
 #[derive(Clone, Default)]
 pub(crate) struct Turnstile(Arc<(Mutex<Passages>, Condvar)>);
 
@@ -322,7 +322,7 @@ fn requests_wait_in_the_order_of_their_classes(engine: &str) {
     ask_for("/app/bulk-1", 1);
     ask_for("/app/bulk-2", 2);
     ask_for("/app/gold-1", 3);
-    // one more has no room
+    // another request has no room
     let mut late = Client::over(connect(&served));
     let answer = late.get("/app/bulk-3").unwrap();
     assert_eq!((answer.status, answer.field("Retry-After").is_some()), (503, true));
@@ -337,7 +337,7 @@ fn requests_wait_in_the_order_of_their_classes(engine: &str) {
     assert!(soon(PATIENCE, || waiting() == Some(0)));
 }
 
-/// What a receiver does with the n-th request.
+/// A receiver with `keep` takes each connection for good, and serves it itself.
 fn kept_connections_are_gone(engine: &str) {
     let (says, hears) = mpsc::channel();
     let receiver = SocketReceiver::start(move |handed| {
@@ -434,7 +434,7 @@ fn no_spelling_gets_past_a_rule(engine: &str) {
         let status = answer.get(9..12).unwrap_or_default();
         assert!(["400", "403", "404"].contains(&status), "{path}: {answer}");
     }
-    // what a receiver could read in another way is none of its business, either
+    // a path that a receiver could read in another way is not for it either
     for path in ["/app//a", "/app/./a", "/app/%2e/a", "http://b/app/a"] {
         let answer = ask(&served, &last_get(path));
         assert!(answer.starts_with("HTTP/1.1 400"), "{path}: {answer}");
@@ -455,7 +455,7 @@ fn large_heads_and_sent_files_are_no_matter(engine: &str) {
     }
 }
 
-/// Nothing waits for process, and nothing of it comes there.
+/// A request that is handed over does not enter the queue of the phase `process`.
 #[test]
 fn requests_leave_at_the_end_of_receive() {
     let receiver = SocketReceiver::start(echo);
@@ -469,12 +469,12 @@ fn requests_leave_at_the_end_of_receive() {
     for _ in 0..20 {
         assert_eq!(client.get("/app/a").unwrap().status, 200);
     }
-    // they are shown once in a period, all together
+    // counters are shown once in a period, all together
     assert!(soon(PATIENCE, || receive() >= receive_before + 20));
     assert_eq!(process(), process_before);
 }
 
-/// A stream has no socket that could leave.
+/// A stream of HTTP/2 has no socket that could be handed over.
 #[test]
 fn streams_of_http2_are_told_to_come_by_http1() {
     let receiver = SocketReceiver::start(echo);
@@ -507,7 +507,7 @@ fn check_says_what_cannot_be_and_what_no_longer_holds() {
     assert!(is_good && said.contains("no longer hold [[rule]] \"slow down\""), "{said}");
 }
 
-/// Without any receiver there is an answer.
+/// Without any receiver, clients still get an answer.
 #[test]
 fn nobody_listens() {
     let folder = Folder::new();

@@ -1,4 +1,5 @@
-//! How requests end that have left with their socket, where the receiver still has it, or has made something of it.
+//! The ends of requests that have left with their socket, where the receiver still has it, or has done
+//! something with it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::hand_over::{connect, echo, get, last_get, serve};
@@ -89,7 +90,7 @@ fn a_connection_ends_with_the_time_whoever_has_it(engine: &str) {
     stream.write_all(get("/app").as_bytes()).unwrap();
     let mut all = Vec::new();
     let error = stream.read_to_end(&mut all).unwrap_err();
-    // its end would have it look whole
+    // an orderly end would make the answer look whole
     assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{}", String::from_utf8_lossy(&all));
     let mut held = held.lock().unwrap().pop().unwrap();
     let is_cut = |_| held.write_all(b"more").is_err();

@@ -1,5 +1,5 @@
-//! A server that was stopped for longer than any time limit: what its receivers have said meanwhile counts, and so does
-//! a place that has become free.
+//! A server that was stopped for longer than any time limit: the reports of its receivers meanwhile still
+//! count, and so does a place that has become free.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::hand_over::{connect, echo, get, last_get, serve};
@@ -22,14 +22,14 @@ on_each_engine!(
     who_is_late_writes_nothing_behind_the_answer_of_the_server,
 );
 
-/// All times that a request may have.
+/// The time limits of a request.
 const TIMES: &str =
     "max_fails = 0\nretries = 0\ntimeouts.taken = \"200ms\"\ntimeouts.done = \"300ms\"";
 
-/// Longer than any of them.
+/// A time that is longer than any of the limits.
 const LONG: Duration = Duration::from_millis(900);
 
-/// What a receiver tells the test, and waits for.
+/// Channels by which a receiver reports its steps to the test, and waits for it.
 fn steps() -> (Sender<()>, Mutex<Receiver<()>>, Receiver<()>, Sender<()>) {
     let ((came, comes), (goes, may_go)) = (mpsc::channel(), mpsc::channel());
     (came, Mutex::new(may_go), comes, goes)
@@ -90,7 +90,8 @@ fn what_was_taken_before_counts_too(engine: &str) {
     assert!(all.ends_with("\r\n\r\ndone"), "{all}");
 }
 
-/// It has taken the request, ended its link, and lives: what it writes when the server has answered comes to nothing.
+/// The receiver has taken the request, ended its link, and lives: what it writes after the server's
+/// answer comes to nothing.
 fn who_is_late_writes_nothing_behind_the_answer_of_the_server(engine: &str) {
     let (came, may_go, comes, goes) = steps();
     let receiver = SocketReceiver::start(move |handed: &mut ReceivedRequest| {

@@ -1,4 +1,4 @@
-//! Receivers that lie, or say more than they may, and what is left of that in the server.
+//! Receivers that lie, or report more than they may, and the traces of that in the server.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::hand_over::{CLASSES, ask, connect, echo, get, last_get, refuse, serve};
@@ -41,7 +41,7 @@ fn who_writes_without_taking_breaks_the_answer(engine: &str) {
 
 fn lies_are_found_out(engine: &str) {
     let receiver = SocketReceiver::start(|handed| match handed.target().as_str() {
-        // done without a word before
+        // a report of the end without one of the beginning
         "/app/done" => _ = handed.report(b'D', 200, 0),
         "/app/noise" => _ = handed.say(&[0xff; 64]),
         "/app/twice" => {
@@ -58,7 +58,7 @@ fn lies_are_found_out(engine: &str) {
         "/app/much" => {
             handed.take();
             handed.write("much");
-            // nobody has asked for the second
+            // the second report answers no request
             let mut report = [0; 16];
             report[0] = b'B';
             handed.say(&[report, report].concat());
@@ -70,7 +70,7 @@ fn lies_are_found_out(engine: &str) {
         let answer = ask(&served, &last_get(path));
         assert!(answer.starts_with("HTTP/1.1 502"), "{path}: {answer}");
     }
-    // what a receiver gives is not kept
+    // descriptors that a receiver sends are not kept
     let before = open_descriptors(served.pid());
     for _ in 0..3 {
         assert!(ask(&served, &last_get("/app/gifts")).ends_with("gifts"));
@@ -142,7 +142,7 @@ fn nothing_is_lost_among_all_that_can_happen(engine: &str) {
     let more = "max_fails = 0\nin_flight = 4\nkeep_alive.connections = 0";
     let (_folder, served) = serve(engine, &[&receiver], more, CLASSES);
     let served = Arc::new(served);
-    // what is opened once is open
+    // what is opened once is open from here on
     ask(&served, &last_get("/"));
     ask(&served, &last_get("/app"));
     let pid = served.pid();
@@ -159,7 +159,7 @@ fn nothing_is_lost_among_all_that_can_happen(engine: &str) {
                     let _ =
                         stream.write_all([get(path), get("/"), last_get(path)].concat().as_bytes());
                     if turn % 5 == 0 {
-                        // it does not wait
+                        // this client does not wait
                         continue;
                     }
                     let _ = stream.read_to_end(&mut Vec::new());

@@ -1,6 +1,6 @@
-//! The receivers of `examples/hand-over`, as their languages run them: a site of Django under gunicorn, `net/http` of
-//! Go, a program in C. One whose language is missing is skipped, and says so loudly; of what `scripts/install test`
-//! installs that is a failure under continuous integration.
+//! The receivers of `examples/hand-over`, as their languages run them: a site of Django under gunicorn,
+//! `net/http` of Go, a program in C. A test whose language is missing is skipped with a loud line; if
+//! `scripts/install test` installs the language, that is a failure under continuous integration.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::hand_over::last_get;
@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A program that runs as long as this.
+/// A running program, which ends when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -32,7 +32,7 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/hand-over")
 }
 
-/// Says loudly that a test is skipped which needs what no package of this machine has.
+/// Reports loudly that a test is skipped, because no package of this machine has what it needs.
 fn skipped(test: &str, why: &str) {
     let _ = writeln!(io::stderr(), "\n!!! SKIPPED {test}: {why}\n");
 }
@@ -59,8 +59,9 @@ fn connect(served: &WatchedServer) -> Client {
     Client::over(wire::connect(served.listens_at()))
 }
 
-/// The program answers clients whose sockets are of no use to it, too: through TLS and over HTTP/2 it gets one end of a
-/// pair. `said` is how its answers begin to a request with this method and this body.
+/// The program also answers clients whose sockets are useless to it: through TLS and over HTTP/2 it gets
+/// one end of a pair. `said` gives the beginning of its answer to a request with this method and this
+/// body.
 fn answers_relayed(folder: &Folder, more: &str, said: impl Fn(&str, &str) -> String) {
     let to = [format!("unix:{}", socket_of(folder).display())];
     for engine in ENGINES {
@@ -94,7 +95,7 @@ fn answers_relayed(folder: &Folder, more: &str, said: impl Fn(&str, &str) -> Str
     }
 }
 
-/// The receiver in C, built.
+/// Builds and starts the receiver in C.
 fn in_c(test: &str) -> Option<(Folder, Running)> {
     let folder = Folder::new();
     let program = folder.join("receiver");
@@ -124,7 +125,7 @@ fn a_program_in_c_gives_connections_back() {
     answers_relayed(&folder, "", |method, _| format!("{method} /app/relayed HTTP/1.1\n"));
 }
 
-/// Killed in the middle, and frozen: its clients are told, and nothing is kept for it.
+/// A program is killed in the middle, or frozen: its clients get an answer, and nothing is kept for it.
 #[test]
 fn a_program_that_is_killed_or_frozen_keeps_nothing() {
     let test = "hand_over_programs::a_program_that_is_killed";
@@ -152,7 +153,7 @@ fn a_program_that_is_killed_or_frozen_keeps_nothing() {
     }
 }
 
-/// The receiver in Rust, built with the crates that this workspace is built with.
+/// Builds the receiver in Rust with the crates of this workspace, and tests it.
 #[test]
 fn a_program_in_rust_gives_connections_back() {
     let folder = Folder::new();
@@ -258,7 +259,7 @@ urlpatterns = [django.urls.re_path(".*", answer)]
 application = django.core.wsgi.get_wsgi_application()
 "#;
 
-/// Where there is a Python with gunicorn and Django: as the variable says, or by the path.
+/// A Python with gunicorn and Django: the one in the variable, or the one in the path.
 fn python(test: &str) -> Option<PathBuf> {
     let named = std::env::var_os("FOREBAY_GUNICORN_PYTHON").map(PathBuf::from);
     let python = named.unwrap_or_else(|| "python3".into());
@@ -305,7 +306,7 @@ fn a_site_of_django_under_gunicorn_notices_nothing() {
             let body = String::from_utf8(client.answer().unwrap().body).unwrap();
             assert!(body.starts_with("POST /app/django hello 127.0.0.1 "), "{engine}: {body}");
         }
-        // one of its workers is killed in the middle of nothing: gunicorn starts another
+        // one idle worker is killed: gunicorn starts another
         let killed = connect(&served).get("/app").unwrap().body;
         let killed = String::from_utf8(killed).unwrap();
         let worker: i32 = killed.rsplit(' ').next().unwrap().parse().unwrap();

@@ -1,5 +1,5 @@
-//! Receivers that have taken what they have read (`taken_by_reading`): one message for each request, and nothing runs
-//! twice, whenever a receiver or the server is late, or dies.
+//! Receivers that take a request by reading it (`taken_by_reading`): one message for each request, and no
+//! request runs twice, whenever a receiver or the server is late, or dies.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::hand_over::{connect, echo, get, last_get, serve};
@@ -27,7 +27,7 @@ on_each_engine!(
 
 const READING: &str = "taken_by_reading = true\n";
 
-/// What comes back on a connection of its own.
+/// The answer on a connection of its own.
 fn ask(served: &WatchedServer, path: &str) -> String {
     let mut stream = connect(served);
     stream.write_all(last_get(path).as_bytes()).unwrap();
@@ -42,7 +42,7 @@ fn answered(served: &WatchedServer) -> u64 {
 
 fn one_word_is_enough_and_connections_come_back(engine: &str) {
     let receiver = SocketReceiver::start(echo);
-    // one that says that it has the request all the same
+    // a receiver that reports all the same that it has the request
     let careful = SocketReceiver::start(|handed| {
         handed.is_taken = false;
         echo(handed);
@@ -60,7 +60,8 @@ fn one_word_is_enough_and_connections_come_back(engine: &str) {
     }
 }
 
-/// It has read the request and says nothing for longer than it may be unread: that is no lateness.
+/// The receiver has read the request and says nothing for longer than a request may stay unread: it is
+/// not late.
 fn who_is_slow_with_what_it_has_read_has_its_time(engine: &str) {
     let receiver = SocketReceiver::start(|handed| {
         thread::sleep(Duration::from_millis(700));
@@ -75,7 +76,7 @@ fn who_is_slow_with_what_it_has_read_has_its_time(engine: &str) {
     assert_eq!(receiver.offered(), 2);
 }
 
-/// One listens and reads nothing: requests lie in the sockets of its links.
+/// One receiver listens and reads nothing: requests lie in the sockets of its links.
 fn what_nobody_has_read_goes_to_another(engine: &str) {
     let folder = forebay_tests::faults::site::Folder::new();
     let path = folder.join("deaf.sock");
@@ -93,7 +94,7 @@ fn what_nobody_has_read_goes_to_another(engine: &str) {
         assert!(ask(&served, &path).ends_with(&format!("handed {path}")), "{engine}");
     }
     assert_eq!(receiver.offered(), 4, "{engine}");
-    // what lies there is shut, and who reads it now sees that
+    // the sockets that lie there are shut, and a receiver that reads one now sees that
     drop(deaf);
 }
 
@@ -105,7 +106,7 @@ fn who_dies_with_what_it_has_read_is_told_of(engine: &str) {
     assert_eq!(receiver.offered(), 1, "it may have been answered");
 }
 
-/// A receiver that was stopped before it has read a request goes on when that is another's.
+/// A receiver was stopped before it has read a request, and goes on when the request belongs to another.
 fn what_was_withdrawn_is_not_answered_twice(engine: &str) {
     let (tell, told) = mpsc::channel();
     let (go, may_go) = mpsc::channel::<()>();

@@ -1,5 +1,5 @@
-//! Requests of clients whose sockets are of no use to a receiver (`relay = true`): through TLS and over HTTP/2 it gets one
-//! end of a pair of sockets, and its answer is passed on.
+//! Requests of clients whose sockets are useless to a receiver (`relay = true`): through TLS and over
+//! HTTP/2 it gets one end of a pair of sockets, and its answer is passed on.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::hand_over::{echo, last_get};
@@ -44,7 +44,7 @@ fn serve(engine: &str, to: &[&SocketReceiver], more: &str) -> Sealed {
     serve_to(engine, &to, more)
 }
 
-/// Hands over to receivers at these sockets.
+/// Starts a server that hands over to receivers at these sockets.
 pub(crate) fn serve_to(engine: &str, to: &[String], more: &str) -> Sealed {
     let (folder, authority, at) = (Folder::new(), Authority::new(), free_addr());
     folder.write("site/index.html", "a static page");
@@ -64,7 +64,7 @@ pub(crate) fn serve_to(engine: &str, to: &[String], more: &str) -> Sealed {
 }
 
 impl Sealed {
-    /// Over HTTP/2 without TLS.
+    /// A client over HTTP/2 without TLS.
     pub(crate) fn http2_in_clear(&self) -> http2::Client {
         http2::Client::connect(self.served.listens_at())
     }
@@ -79,12 +79,12 @@ impl Sealed {
         http2::Client::sealed(&self.authority, self.at, HOST)
     }
 
-    /// Asks on a connection of its own, and returns all that comes.
+    /// Asks on a connection of its own, and returns all bytes that come.
     pub(crate) fn ask(&self, request: &str) -> String {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).unwrap();
         let mut all = Vec::new();
-        // one that is reset has what came before
+        // a connection that is reset keeps the bytes that came before
         let _ = stream.read_to_end(&mut all);
         String::from_utf8_lossy(&all).into_owned()
     }
@@ -132,7 +132,7 @@ fn the_same_receiver_answers_through_tls(engine: &str) {
 
 const LARGE: usize = 4 << 20;
 
-/// Reads a body of a known length, and answers with as much.
+/// Reads a body of a known length, and answers with its length.
 fn swallow(handed: &mut ReceivedRequest) {
     handed.take();
     let body = handed.text().split_once("\r\n\r\n").unwrap().1.len();
@@ -217,7 +217,7 @@ fn an_answer_may_end_with_its_connection(engine: &str) {
         let answer = client.get(path);
         assert_eq!((answer.body.as_slice(), answer.is_whole), (&b"until the end"[..], true));
     }
-    // one that has not said that it is done has not
+    // a request without a report of its end has not ended
     let mut client = sealed.http2();
     let stream = client.ask("/app/dies");
     let answer = client.answer(stream);
@@ -275,7 +275,7 @@ fn who_dies_or_hangs_is_told_of(engine: &str) {
     let stream = client.ask("/app/half");
     let answer = client.answer(stream);
     assert!(answer.reset.is_some() && !answer.is_whole, "{answer:?}");
-    // others on the connection go on
+    // other requests on the connection go on
     assert_eq!(client.get("/").body, b"a static page");
 }
 

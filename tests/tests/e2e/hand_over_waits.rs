@@ -1,5 +1,6 @@
-//! Requests with a receiver, and those that wait for one, keep no thread of the server: on two threads many wait while
-//! others are answered, and a connection that is back waits for a thread like one that was just accepted.
+//! Requests that a receiver has, and those that wait for one, keep no thread of the server: on two
+//! threads many requests wait while others are answered, and a connection that comes back waits for a
+//! thread like one that was just accepted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::hand_over::{CLASSES, Turnstile, get, last_get};
@@ -20,7 +21,7 @@ on_each_engine!(
     times_are_over_without_a_thread,
 );
 
-/// A server with so few workers, and this route.
+/// Starts a server with this number of workers, and this route.
 fn serve(
     engine: &str,
     workers: usize,
@@ -40,14 +41,14 @@ fn serve_with(
     let folder = Folder::new();
     folder.write("site/index.html", "a static page");
     let route = format!("[[hand_over]]\npath = \"/app\"\nto = {:?}\n{more}\n", receiver.to());
-    // they all come from one address
+    // all clients come from one address
     let lines = format!("limits.connections_per_client = 100\n{before}\n{route}");
     let options = Options::new(folder.join("site")).engine(engine).config(&lines);
     let served = WatchedServer::with(Options { workers, ..options });
     (folder, served)
 }
 
-/// A receiver whose requests wait until they are let through.
+/// A receiver whose requests wait until the test lets them through.
 fn slow() -> (Turnstile, SocketReceiver) {
     let turnstile = Turnstile::default();
     let passes = turnstile.clone();
@@ -113,7 +114,7 @@ fn a_drain_waits_for_what_is_elsewhere(engine: &str) {
     let waiting = || served.metric_if_answered("forebay_upstream_requests_waiting");
     assert!(soon(PATIENCE, || waiting() == Some(3)), "{:?}", waiting());
     served.signal(Signal::TERM);
-    // it takes no more, and has begun to end
+    // the server accepts no more, and has begun to end
     assert!(soon(PATIENCE, || std::net::TcpStream::connect(served.listens_at()).is_err()));
     turnstile.open(5);
     for client in &mut clients {

@@ -1,5 +1,5 @@
-//! HTTP/2 of the real server: the same answers as with HTTP/1, requests beside one another, and what
-//! becomes of those that are given up, refused or cut off.
+//! HTTP/2 of the real server: the same answers as over HTTP/1, several requests at once, and what becomes
+//! of those that are given up, refused or cut off.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -35,7 +35,7 @@ on_each_engine!(
     policy_judges_each_request,
 );
 
-/// Larger than what is kept in memory, so that it is read from the disk.
+/// A size beyond what is kept in memory, so that the file is read from the disk.
 const LARGE: usize = 3_000_000;
 
 fn large() -> Vec<u8> {
@@ -61,7 +61,7 @@ fn serve(folder: &Folder, engine: &str, lines: &str) -> WatchedServer {
     WatchedServer::with(Options::new(folder.join("site")).engine(engine).config(lines))
 }
 
-/// An answer of HTTP/1 in the terms of the other version.
+/// An answer over HTTP/1 in the form of one over HTTP/2.
 fn with_http1(served: &WatchedServer, method: &str, path: &str, fields: &[(&str, &str)]) -> Answer {
     let mut request =
         format!("{method} {path} HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n");
@@ -77,13 +77,13 @@ fn with_http1(served: &WatchedServer, method: &str, path: &str, fields: &[(&str,
     Answer { status, fields, body: all[end..].to_vec(), is_whole: true, ..Answer::default() }
 }
 
-/// Without what says when and how it was sent.
+/// The answer without the fields that depend on when and how it was sent.
 fn comparable(mut answer: Answer) -> Answer {
     let kind = answer.fields.iter().find(|(name, _)| name == "content-type").cloned();
     if let Some((_, kind)) = kind
         && let Some((_, boundary)) = kind.split_once("boundary=")
     {
-        // it is another one each time
+        // the boundary is another one each time
         let body = String::from_utf8_lossy(&answer.body).replace(boundary, "-");
         answer.body = body.into_bytes();
         answer.fields.retain(|(name, _)| name != "content-type");
@@ -92,7 +92,7 @@ fn comparable(mut answer: Answer) -> Answer {
     answer
 }
 
-/// Method, path and fields.
+/// The method, path and fields of a request.
 type Request<'r> = (&'r str, &'r str, &'r [(&'r str, &'r str)]);
 
 fn answers_are_the_same_as_with_http1(engine: &str) {
@@ -202,7 +202,7 @@ fn bodies_are_read_and_bounded(engine: &str) {
     let folder = site();
     let served = serve(&folder, engine, "limits.body_bytes = \"100KiB\"\n");
     let mut client = Client::of(&served);
-    // one with trailers, one whose client waits until it is wanted, one without a length
+    // a request with trailers, one whose client waits for 100 Continue, one without a length
     let with_trailers = client.begin("GET", "/small.txt", &[], false);
     client.send(with_trailers, b"hello", false);
     client.trail(with_trailers, &[("x-sum", "1")]);
@@ -228,7 +228,7 @@ fn bodies_are_read_and_bounded(engine: &str) {
     assert_eq!(client.get("/small.txt").status, 200);
 }
 
-/// A client, and its request for a large file, of which it has a window of 65,535 bytes and takes no more.
+/// A client, and its request for a large file: it has a window of 65,535 bytes, and takes no more.
 fn stalled(addr: SocketAddr, limits: Http2Limits) -> (Client, u32) {
     let mut client = Client::with(addr, limits);
     client.takes = false;
@@ -242,7 +242,7 @@ fn a_client_that_takes_nothing_holds_up_only_itself(engine: &str) {
     let served = serve(&folder, engine, "timeouts.send_window = \"1h\"\n");
     let limits = Http2Limits { stream_window_bytes: 65_535, ..Http2Limits::default() };
     let (mut client, slow) = stalled(served.addr(), limits);
-    // its neighbours on the connection and others go on
+    // other streams of the connection, and other clients, go on
     assert_eq!(client.get("/small.txt").body, b"small");
     assert_eq!(served.client().get("/small.txt").unwrap().body, b"small");
     assert_eq!(client.so_far(slow).body.len(), 65_535);
@@ -260,7 +260,7 @@ fn a_window_that_stays_closed_costs_only_its_request(engine: &str) {
     let mut client = Client::with(served.addr(), limits);
     client.takes = false;
     let slow = client.ask("/large.bin");
-    // what is answered meanwhile gives it no more time
+    // answers to other requests meanwhile give it no more time
     assert!(soon(PATIENCE, || {
         assert_eq!(client.get("/small.txt").status, 200, "{engine}");
         client.so_far(slow).reset.is_some()
@@ -283,7 +283,7 @@ fn what_is_given_up_is_accounted_for(engine: &str) {
         std::env::var("HTTP2_SEED").map_or_else(|_| fastrand::u64(..), |it| it.parse().unwrap());
     println!("{engine}: HTTP2_SEED={seed} has the same streams reset again");
     let mut random = fastrand::Rng::with_seed(seed);
-    // what HTTP/1 brings is what each answer that is not given up has
+    // each answer that is not given up has the same body as over HTTP/1
     let bodies = ["/small.txt", "/large.bin"];
     let bodies = bodies.map(|path| (path, with_http1(&served, "GET", path, &[]).body));
     let bodies = BTreeMap::from(bodies);
@@ -317,9 +317,9 @@ fn what_is_given_up_is_accounted_for(engine: &str) {
     assert!(soon(PATIENCE, || class("in_flight") == 0), "{engine}: {}", served.metrics());
     let ends = || class("answered_total") + class("cut_total");
     assert!(soon(PATIENCE, || class("requests_total") == ends()), "{engine}");
-    // a job that was begun is done to its end, whoever has given it up
+    // a job that has begun is done to its end, although its client has given it up
     assert!(soon(PATIENCE, || class("unfinished_jobs") == 0), "{engine}: {}", served.metrics());
-    // who gives up before the request is looked at was never there
+    // a request that is given up before it is looked at is not counted
     let known = class("requests_total") - before;
     assert!((asked - resets..=asked).contains(&known), "{engine}: {known} of {asked}");
 }
@@ -343,7 +343,7 @@ fn who_leaves_is_not_waited_for(engine: &str) {
 
 fn a_drain_finishes_what_was_asked(engine: &str) {
     let folder = site();
-    // nothing but the drain itself has its clients told
+    // only the drain itself makes the server send GOAWAY
     let lines = "timeouts.send_window = \"1h\"\ntimeouts.idle = \"1h\"\n";
     let options = Options::new(folder.join("site")).engine(engine).config(lines);
     let mut server = Server::start(&options);
@@ -368,7 +368,7 @@ fn a_last_answer_is_not_cut_while_its_client_opens_windows(engine: &str) {
     for is_drain in [false, true] {
         let is_uncut = (0..5).any(|_| {
             let (is_uncut, pause) = takes_a_last_answer(&folder, engine, is_drain);
-            // who takes nothing for 2 s is not waited for, as one that is kept from its core for so long
+            // a client that takes nothing for 2 s is not waited for, even if it was only kept from its core
             assert!(is_uncut || pause >= Duration::from_secs(1), "{engine}: it is cut");
             is_uncut
         });
@@ -383,7 +383,7 @@ fn takes_a_last_answer(folder: &Folder, engine: &str, is_drain: bool) -> (bool, 
     let mut server = Server::start(&options);
     let stream = server.connect();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // much is in the kernel when all was sent
+    // a small buffer: much is still in the server's kernel when the last byte was written
     rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 32 << 10).unwrap();
     let mut client = Client::on(stream);
     let asked = client.ask("/large.bin");
@@ -403,7 +403,7 @@ fn takes_a_last_answer(folder: &Folder, engine: &str, is_drain: bool) -> (bool, 
             thread::sleep(Duration::from_millis(1));
         }
         client.receive();
-        // wherever it was kept from its core
+        // the longest pause, wherever in the loop this client lost its core
         pause = pause.max(heard.elapsed());
         heard = Instant::now();
     }
@@ -426,7 +426,7 @@ fn a_drain_does_not_wait_for_a_client_that_says_nothing(engine: &str) {
     let mut client = Client::connect(server.addr());
     assert_eq!(client.get("/small.txt").status, 200);
     server.signal(Signal::TERM);
-    // it does not read, so that the PING of the goodbye is never answered
+    // the client does not read, so that the PING behind GOAWAY is never answered
     let status = server.wait(PATIENCE).expect("the server did not stop");
     assert!(status.success() && server.stderr().contains(" 0 aborted"), "{}", server.stderr());
     client.until_closed();
@@ -508,7 +508,7 @@ fn it_is_agreed_on_in_the_handshake() {
         }
         let has_line = || server.stdout().contains("\"GET /large.bin HTTP/2.0\" 200 3000000");
         assert!(soon(PATIENCE, has_line), "{engine}: {}", server.stdout());
-        // it may be switched off
+        // HTTP/2 can be switched off
         server.configure(&options(0));
         assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
         let mut refused = Client::sealed(&authority, addr, "a.example");

@@ -1,5 +1,5 @@
-//! h2spec, a program that holds servers against the specifications of HTTP/2 and HPACK, on files and on answers of an
-//! application, through TLS and without it.
+//! h2spec, a program that tests servers against the specifications of HTTP/2 and HPACK, on files and on
+//! answers of an application, through TLS and without it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -16,8 +16,8 @@ on_each_engine!(all_of_it_holds);
 
 on_isolated!(all_of_it_holds);
 
-/// On a port that speaks HTTP/1 as well, an invalid preface is a bad request of HTTP/1: it gets the answer 400, and an
-/// end, where h2spec takes nothing but the end.
+/// A case that must fail: on a port that speaks HTTP/1 as well, an invalid preface is a bad request of
+/// HTTP/1. It gets the answer 400 and an end, where h2spec accepts only the end.
 const PREFACE: &str = "2: Sends invalid connection preface";
 
 fn all_of_it_holds(engine: &str) {
@@ -49,7 +49,7 @@ fn all_of_it_holds(engine: &str) {
     }
 }
 
-/// What h2spec prints; limits of its waits are long, since only what fails waits.
+/// The output of h2spec. Its waits have long limits, since only a case that fails waits.
 fn run(program: &Path, addr: SocketAddr, path: &str, words: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(["-h", &addr.ip().to_string(), "-p", &addr.port().to_string()]);

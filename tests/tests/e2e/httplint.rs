@@ -1,5 +1,5 @@
-//! REDbot and httplint judge the example site: a page, a style sheet, a picture and a large file
-//! must draw neither a complaint nor a warning.
+//! REDbot and httplint check the example site: a page, a style sheet, a picture and a large file must
+//! cause neither a complaint nor a warning.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use forebay_tests::{ENGINES, Options, Server, is_full_matrix};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs, thread};
 
-/// What is installed, of all versions there are.
+/// The packages that are installed, with their versions.
 const PACKAGES: [&str; 2] = ["redbot==2.7.1", "httplint==2026.10.4"];
 
 const PATHS: [&str; 4] = ["/", "/css/site.css", "/img/water.jpg", "/files/large.bin"];
@@ -22,7 +22,7 @@ fn the_example_site_is_clean_and_a_bad_answer_is_not() {
     let site = tests.join("../examples/site");
     let made = Command::new(tests.join("../scripts/make-example")).status().unwrap();
     assert!(made.success(), "scripts/make-example: {made}");
-    // what an engine changes in an answer, the conformance cases find
+    // the conformance cases find differences between engines
     let engines = if is_full_matrix() { &ENGINES[..] } else { &ENGINES[..1] };
     for engine in engines {
         let server = Server::start(&Options::new(&site).engine(engine));
@@ -38,7 +38,7 @@ fn the_example_site_is_clean_and_a_bad_answer_is_not() {
     }
 }
 
-/// The judge must be able to condemn, or its silence means nothing.
+/// The checker must be able to complain, or its silence means nothing.
 fn notices_a_bad_answer(python: &Path) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();

@@ -54,7 +54,7 @@ fn policy_token(folder: &Folder, arguments: &[&str]) -> Output {
     policy_token_by(folder, "keys", arguments)
 }
 
-/// By the keys in this file.
+/// Makes a token by the keys in this file.
 fn policy_token_by(folder: &Folder, keys: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(binary());
     command.args(["policy", "token", "--keys"]).arg(folder.join(keys)).args(arguments);
@@ -148,7 +148,7 @@ fn only_who_proves_it_is_gold(engine: &str) {
     assert!(!std::fs::read_to_string(&log).unwrap().contains(&gold), "it is a secret");
 }
 
-/// Of two cookies the first counts, and nothing but a whole token does.
+/// The first of two cookies counts, and only a whole token does.
 #[test]
 fn what_is_odd_proves_nothing() {
     let folder = folder();
@@ -197,7 +197,7 @@ fn what_is_odd_proves_nothing() {
     assert!(served.exchange(head.as_bytes()).starts_with(b"HTTP/1.1 403 "));
 }
 
-/// What a connection remembers of a token ends with the token.
+/// A connection's memory of a token ends with the token.
 #[test]
 fn a_token_expires_on_the_connection_that_has_shown_it() {
     let folder = folder();
@@ -210,7 +210,7 @@ fn a_token_expires_on_the_connection_that_has_shown_it() {
     assert_eq!(ask(&mut connect(&served), "/", &shown), 403);
 }
 
-/// Cookies come one by one, and none is taken for that of another request.
+/// The cookies of streams come one by one, and none counts for another request.
 fn streams_of_one_connection_prove_each_for_itself(engine: &str) {
     let folder = folder();
     let served = serve(&folder, engine, "");
@@ -257,14 +257,14 @@ fn keys_are_taken_over_by_a_reload() {
     folder.write("keys", OTHER);
     reload();
     assert_eq!((ask(&mut stream, "/", &old), ask(&mut stream, "/", &new)), (403, 200));
-    // a file that is none changes nothing
+    // a faulty file of keys changes nothing
     folder.write("keys", "k3 short\n");
     let (code, said) = served.reload();
     assert!(code != Some(0) && said.contains("less than 32"), "{said}");
     assert_eq!((ask(&mut stream, "/", &old), ask(&mut stream, "/", &new)), (403, 200));
 }
 
-/// An application is not told of the cookie, if that is wanted, and of all others.
+/// An application does not get the cookie, if that is configured, and gets all others.
 #[test]
 fn an_application_need_not_see_it() {
     let folder = folder();

@@ -18,13 +18,13 @@ forebay_tests::on_each_engine! {
     sites_in_files_come_and_go,
 }
 
-/// With processes that read what the supervisor has read.
+/// The processes of stages read what the supervisor has read.
 #[test]
 fn sites_in_files_come_and_go_with_isolated() {
     sites_in_files_come_and_go("isolated");
 }
 
-/// The status that a host is answered with.
+/// The status of the answer for a host.
 fn status(server: &Server, host: &str) -> String {
     let request = format!("GET /a.txt HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     let answer = String::from_utf8(server.exchange(request.as_bytes())).unwrap();
@@ -70,7 +70,7 @@ fn sites_in_files_come_and_go(engine: &str) {
     assert!(soon(PATIENCE, || are("200", "421")));
 }
 
-/// An application that tells what it has been sent in Authorization.
+/// An application that reports the value of Authorization in its requests.
 fn application() -> (String, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap().to_string();

@@ -12,14 +12,14 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Runs it in the folder, with this standard input.
+/// Runs `forebay init` in the folder, with this standard input.
 fn init(folder: &Path, args: &[&str], input: &str) -> Output {
     let mut command = Command::new(binary());
     command.arg("init").args(args);
     run(command, folder, input)
 }
 
-/// The same from a terminal, on which the input is typed.
+/// Runs `forebay init` at a terminal, where the input is typed.
 fn typed(folder: &Path, input: &str) -> Output {
     let mut command = Command::new("script");
     command.args(["-qec", &format!("{} init", binary().display()), "/dev/null"]);
@@ -29,7 +29,7 @@ fn typed(folder: &Path, input: &str) -> Output {
 fn run(mut command: Command, folder: &Path, input: &str) -> Output {
     command.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    // it may have ended before it reads all
+    // the command may have ended before it reads everything
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }
@@ -62,7 +62,7 @@ fn three_lines_are_a_file_that_serves() {
     let said = stderr(&output);
     assert!(said.starts_with("forebay init: forebay.toml is written and good\nNext:\n"), "{said}");
     assert!(said.ends_with(&format!("  1. forebay run\n  2. open http://{addr}/\n")), "{said}");
-    // nothing was asked where nobody could see it
+    // without a terminal no question is asked
     assert!(!said.contains("What is served"), "{said}");
     assert_eq!(check(folder.path()), (Some(0), "forebay.toml: good\n".to_owned()));
     let mut server = Command::new(binary());
@@ -76,7 +76,7 @@ fn three_lines_are_a_file_that_serves() {
     assert!(answer.ends_with("hello"), "{answer}");
 }
 
-/// Whoever ends the input early takes what is offered.
+/// A user who ends the input early takes the defaults.
 #[test]
 fn answers_that_are_missing_are_the_defaults() {
     let folder = site();
@@ -90,7 +90,7 @@ fn answers_that_are_missing_are_the_defaults() {
     }
 }
 
-/// A mistake at the terminal costs an answer, not all of them.
+/// A mistake at the terminal costs one answer, not all of them.
 #[test]
 fn a_person_is_asked_again() {
     let folder = site();
@@ -177,7 +177,7 @@ fn what_is_wrong_is_said_and_nothing_is_written() {
     }
 }
 
-/// What is in a folder decides what it is.
+/// The contents of a folder decide what kind of site it is.
 #[test]
 fn an_application_is_seen() {
     let folder = Folder::new();

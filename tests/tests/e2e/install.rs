@@ -18,7 +18,7 @@ fn what_is_installed_stands_beneath_one_prefix() {
     let folder = Folder::new();
     let stage = folder.join("stage");
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    // what is installed is the program under test, which is built already
+    // make installs the program under test, which is built already
     let output = Command::new("make")
         .current_dir(repository)
         .args(["-o", "build", "install", "PREFIX=/opt/forebay"])
@@ -58,7 +58,7 @@ fn what_is_installed_stands_beneath_one_prefix() {
     assert!(length(&program) < length(&binary()), "{output:?}");
 }
 
-/// The files that packages and the image come with: nothing in them is to be warned of, and each serves its page.
+/// The configuration files of packages and of the image cause no warning, and each serves its page.
 #[test]
 fn the_configurations_of_packages_are_good() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -69,7 +69,8 @@ fn the_configurations_of_packages_are_good() {
             fs::create_dir_all(folder.join(directory)).unwrap();
         }
         let text = fs::read_to_string(repository.join("packaging").join(file)).unwrap();
-        // what a machine with the package has, beneath a directory of the test, which may be in /tmp itself
+        // the paths of a machine with the package, beneath a directory of the test, which may be in /tmp
+        // itself
         let paths = [
             ("/tmp", "/tmp"),
             ("/usr/share/forebay/welcome", "/welcome"),
@@ -91,8 +92,8 @@ fn the_configurations_of_packages_are_good() {
     }
 }
 
-/// The commands of the manual, as they stand there, but beneath a directory of the test. What they need of a
-/// machine is left out: users, systemd, an editor.
+/// The commands of the manual run as they stand there, but beneath a directory of the test. Commands that
+/// change the machine are left out: users, systemd, an editor.
 #[test]
 fn the_commands_of_the_manual_make_what_the_check_asks_for() {
     let manual = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/manual");
@@ -122,7 +123,7 @@ fn the_commands_of_the_manual_make_what_the_check_asks_for() {
             }
             "editor" => fs::write(line.split(' ').next_back().unwrap(), &config).unwrap(),
             "forebay" => {
-                // there need not be such a user here
+                // this machine may have no such user
                 let line = line.replace("--user forebay ", "");
                 let words = line.split(' ').skip(1);
                 let output = Command::new(binary()).args(words).output().unwrap();
@@ -136,7 +137,7 @@ fn the_commands_of_the_manual_make_what_the_check_asks_for() {
     assert_eq!(checked, 1);
 }
 
-/// Who reads the manual sees the unit that is installed.
+/// The manual shows the unit that is installed.
 #[test]
 fn the_manual_has_the_unit() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Longer than what waits in the sockets between two processes.
+/// A size beyond what waits in the sockets between two processes.
 const LARGE_BYTES: usize = 16 * 1024 * 1024;
 
 pub(crate) const RULES: &str = "
@@ -40,13 +40,13 @@ path = \"/secret\"
 users = { alice = \"$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3u\" }
 ";
 
-/// For tests that are not about stages which hang: one that comes late to what it is sent is waited for, nearly
-/// as long as its client waits. A request that may not run twice would be lost, and there may be nobody else to
-/// send others to.
+/// Times for tests that are not about stages which hang: a stage that is slow to acknowledge is waited
+/// for, nearly as long as its client waits. Otherwise a request that may not run twice would be lost, and
+/// there may be no other instance to send others to.
 pub(crate) const UNHURRIED: &str =
     "isolated.acknowledge_floor = \"20s\"\nisolated.acknowledge_ceiling = \"20s\"\n";
 
-/// A site whose files are as old as files that nobody is writing.
+/// A site whose files are as old as files that are no longer written.
 pub(crate) fn site() -> Folder {
     let folder = Folder::new();
     let large = counting(LARGE_BYTES);
@@ -84,13 +84,13 @@ pub(crate) fn isolated(folder: &Folder) -> Server {
     start(folder, "isolated", more)
 }
 
-/// The same for tests in which no stage hangs.
+/// Starts a server for tests in which no stage hangs.
 fn unhurried(folder: &Folder) -> Server {
     let more = format!("{UNHURRIED}isolated.http2 = \"on\"\ntimeouts.send_window = \"1h\"\n");
     start(folder, "isolated", &more)
 }
 
-/// Ends it as an operator does, with all its processes.
+/// Ends a server as an operator does, with all its processes.
 pub(crate) fn end(mut server: Server) {
     let all: Vec<u32> = stages(&server).into_iter().map(|(_, pid)| pid).collect();
     server.signal(Signal::TERM);
@@ -133,7 +133,7 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
 }
 
-/// Ends a process without a word, and waits until another is in its place.
+/// Kills a process, and waits until another is in its place.
 fn crash(server: &Server, name: &str) {
     let pid = stage(server, name, 0);
     signal(pid, Signal::KILL);
@@ -145,7 +145,7 @@ pub(crate) fn get(addr: SocketAddr, target: &str) -> Vec<u8> {
     wire::exchange(addr, request.as_bytes())
 }
 
-/// What does not depend on when it was said: status, fields in some order, body.
+/// The parts of an answer that do not depend on its time: the status, the fields in some order, the body.
 pub(crate) fn told(bytes: &[u8]) -> (String, Vec<String>, Vec<u8>) {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
     let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
@@ -198,13 +198,13 @@ fn answers_are_those_of_one_process() {
         let [one, many] =
             [&event, &isolated].map(|server| told(&server.exchange(request.as_bytes())));
         assert_eq!(one.0, many.0, "{request}");
-        // the parts of several ranges are told apart by a word that is made up
+        // the parts of several ranges are separated by a random boundary
         if !one.1.iter().any(|field| field.contains("multipart/byteranges")) {
             assert_eq!(one.1, many.1, "{request}");
             assert!(one.2 == many.2, "{request}: other bodies");
         }
     }
-    // one of HTTP/1.0 names no host, and its connection ends with the answer
+    // a request of HTTP/1.0 names no host, and its connection ends with the answer
     let request = b"GET /text.txt HTTP/1.0\r\n\r\n";
     assert_eq!(told(&event.exchange(request)).0, told(&isolated.exchange(request)).0);
     end(isolated);
@@ -228,7 +228,7 @@ fn acknowledgements_and_fields_between_stages_stay_there() {
     end(server);
 }
 
-/// What a stage at this socket answers.
+/// The answer of a stage at this socket.
 fn ask_stage(socket: &Path, request: &str) -> String {
     let begin = Instant::now();
     let mut client = loop {
@@ -266,7 +266,7 @@ fn a_stage_acknowledges_what_must_wait_if_it_is_asked_to() {
         "{first:.200}"
     );
     assert!(ask("GET /sub/a.txt", "").starts_with("HTTP/1.1 200 OK\r\n"));
-    // what is in memory is answered at once
+    // a file that is in memory is answered at once
     let begin = Instant::now();
     while !ask("GET /text.txt", attempt).starts_with("HTTP/1.1 200 OK\r\n") {
         assert!(begin.elapsed() < wire::PATIENCE);
@@ -274,12 +274,13 @@ fn a_stage_acknowledges_what_must_wait_if_it_is_asked_to() {
     assert!(ask("OPTIONS *", "Forebay-Attempt: 0\r\n").starts_with("HTTP/1.1 204 "));
     signal(child.id(), Signal::TERM);
     assert!(child.wait().unwrap().success());
-    // there are no stages without the engine
+    // a program is no stage without the engine
     fs::write(&file, "root = \".\"\n").unwrap();
     assert_eq!(command.stderr(Stdio::null()).status().unwrap().code(), Some(78));
 }
 
-/// The place of respond, where a path has an answer at once, or when the test says so.
+/// A server in the place of respond, which answers some paths at once, and the others when the test
+/// allows it.
 fn respond_that_waits(socket: &Path) -> mpsc::Sender<()> {
     let listener = UnixListener::bind(socket).unwrap();
     let (tell, told) = mpsc::channel();
@@ -317,7 +318,7 @@ fn respond_that_waits(socket: &Path) -> mpsc::Sender<()> {
 fn an_acknowledgement_is_held_back_until_the_answer_takes_its_time() {
     let folder = site();
     let file = folder.join("forebay.toml");
-    // what comes within the time is not waited for on a machine that is busy: a floor of 50 ms leaves no time
+    // far apart, because a busy machine is late: 1 m is surely enough, and a floor of 50 ms leaves no time
     for (floor, is_held_back) in [("1m", true), ("50ms", false)] {
         let text = format!(
             "root = \".\"\nengine = \"isolated\"\nisolated.respond = 1\n\
@@ -341,7 +342,7 @@ fn an_acknowledgement_is_held_back_until_the_answer_takes_its_time() {
             }
             assert!(begin.elapsed() < wire::PATIENCE, "{answer}");
         }
-        // one that may not run twice is not kept in doubt
+        // a request that may not run twice is acknowledged at once
         let post = format!("POST /now {rest}Content-Length: 2\r\n\r\nab");
         assert!(ask_stage(&socket, &post).starts_with("HTTP/1.1 102 "));
         let mut client = UnixStream::connect(&socket).unwrap();
@@ -360,7 +361,7 @@ fn an_acknowledgement_is_held_back_until_the_answer_takes_its_time() {
     }
 }
 
-/// Says so when it goes, also where a check has failed: nobody waits for ever then.
+/// A flag that is set when this is dropped, also where a check has failed: no thread waits for ever then.
 struct SaysSo<'b>(&'b AtomicBool);
 
 impl Drop for SaysSo<'_> {
@@ -400,7 +401,7 @@ pub(crate) fn under_load(server: &Server, trouble: impl FnOnce()) -> usize {
     answers.into_inner()
 }
 
-/// A request that works for a while has come to a process of respond: which.
+/// The process of respond that works on a request.
 fn works_at(server: &Server, known: &[(String, u64)]) -> String {
     let begin = Instant::now();
     loop {
@@ -415,7 +416,7 @@ fn works_at(server: &Server, known: &[(String, u64)]) -> String {
     }
 }
 
-/// What a process has used of the processor, in ticks of 10 ms.
+/// The processor time of a process, in ticks of 10 ms.
 fn cpu_ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect::<Vec<_>>());
@@ -430,7 +431,8 @@ fn cpu_ticks(pid: u32) -> u64 {
 #[test]
 fn what_crashes_processes_is_quarantined_and_what_meets_an_operators_kills_is_answered() {
     let folder = site();
-    // no copy may go to the other process because the first comes late to it: each crash is to hit the request
+    // no copy may go to the other process because the first is late with it: each crash must hit the
+    // request
     let more = format!("{UNHURRIED}isolated.back_off = \"50ms\"\n[[work]]\npath = \"/work\"\n");
     let server = start(&folder, "isolated", &more);
     let addr = server.addr();
@@ -456,7 +458,7 @@ fn what_crashes_processes_is_quarantined_and_what_meets_an_operators_kills_is_an
         request.join().unwrap()
     };
     let answered = "HTTP/1.1 200 OK";
-    // the crash of a process is not caught. A supervisor that tells of it more than a second late is not heard
+    // a crash of a process is not caught. A supervisor that reports it more than a second late is too late
     let is_quarantined = || {
         let status = status_after(Signal::ABORT, 2);
         let is_refused = status == "HTTP/1.1 503 Service Unavailable";
@@ -468,7 +470,7 @@ fn what_crashes_processes_is_quarantined_and_what_meets_an_operators_kills_is_an
     end(server);
 }
 
-/// What a process holds that could leak: descriptors, threads, children, and the cgroup it is in.
+/// The resources of a process that could leak: descriptors, threads, children, and its cgroup.
 fn held(pid: u32) -> (usize, usize, usize, String) {
     let count = |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).unwrap().count();
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
@@ -575,7 +577,7 @@ fn the_crash_of_receive_costs_what_was_in_flight_there() {
     open.write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\n").unwrap();
     let pid = stage(&server, "receive 1", 0);
     freeze(pid);
-    // it waits in the queue of a socket that outlives the process
+    // the request waits in the queue of a socket that outlives the process
     let mut waiting = server.connect();
     waiting.write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n").unwrap();
     signal(pid, Signal::KILL);
@@ -604,7 +606,7 @@ fn a_reload_replaces_the_stages_under_load() {
     });
     let (_, fields, _) = told(&get(server.addr(), "/sub/a.txt"));
     assert!(fields.iter().any(|field| field == "X-Sub: new"), "{fields:?}");
-    // one that is wrong changes nothing
+    // a faulty configuration changes nothing
     fs::write(&file, "engine = \"isolated\"\nroot = 7\n").unwrap();
     let before = stages(&server);
     server.signal(Signal::HUP);
@@ -626,8 +628,8 @@ pub(crate) fn until_gone(stages: &[(String, u32)]) {
     }
 }
 
-/// Another server in the place of a stage: what it is asked, and an answer that is late: it comes when there has
-/// been a question whether the server is there. Of each connection one request is read.
+/// Another server in the place of a stage. It reports its requests, and its answer is late: it comes
+/// after a ping. It reads one request from each connection.
 fn other(is_good: bool) -> (SocketAddr, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -668,7 +670,8 @@ fn other(is_good: bool) -> (SocketAddr, mpsc::Receiver<String>) {
     (addr, asked)
 }
 
-/// One more listener, for clients of a proxy: they are known by what it states, and stages behind are told.
+/// One more listener, for clients of a proxy: they are known by the address that it states, and the
+/// stages behind get that address.
 #[test]
 fn listeners_differ_in_how_clients_come() {
     let folder = site();
@@ -727,7 +730,7 @@ fn other_software_takes_the_place_of_a_stage() {
             assert!(took >= Duration::from_secs(3) && again <= 3, "{took:?}: {heads:?}");
         }
     }
-    // what process decides is decided all the same
+    // the decisions of process are in force all the same
     let (status, _, _) = told(&get(server.addr(), "/closed/a.txt"));
     assert_eq!(status, "HTTP/1.1 403 Forbidden");
     end(server);
@@ -743,7 +746,7 @@ fn the_stages_end_with_their_supervisor() {
     server.signal(Signal::KILL);
     server.wait(wire::PATIENCE).unwrap();
     until_gone(&all);
-    // nobody was left to remove their directory: the next does
+    // no process was left to remove their directory: the next server does
     let next = isolated(&folder);
     assert!(!links.exists(), "{links:?} is left");
     end(next);
@@ -803,7 +806,7 @@ fn stages_stay_if_their_successors_cannot_serve() {
     assert!(heard().starts_with("READY=1\n"));
     let before = stages(&server);
     let (file, dir) = (server.file(), links(before[0].1));
-    // what stands in the file is right, and receive cannot do it
+    // the file is valid, and receive cannot do what it says
     let text = fs::read_to_string(&file).unwrap();
     let wrong = format!("admin.listen = \"{}\"\n{text}", taken.local_addr().unwrap());
     fs::write(&file, wrong).unwrap();
@@ -811,7 +814,7 @@ fn stages_stay_if_their_successors_cannot_serve() {
     assert!(heard().starts_with("RELOADING=1\n"));
     assert!(heard().starts_with("READY=1\nSTATUS=the stages stay as they are"));
     assert_eq!(stages(&server), before);
-    // who is started again has the file of before
+    // a stage that is started again has the file of before
     crash(&server, "respond 1");
     assert!(get(server.addr(), "/").starts_with(b"HTTP/1.1 200 OK\r\n"));
     fs::write(&file, &text).unwrap();
@@ -828,7 +831,8 @@ fn stages_stay_if_their_successors_cannot_serve() {
     end(server);
 }
 
-/// Whoever looks at the admin listener finds it before and after each reload, and what it says is of those that serve.
+/// The admin listener answers before and after each reload, and its metrics are those of the stages that
+/// serve.
 #[test]
 fn the_admin_listener_stays_through_reloads() {
     let folder = site();
@@ -837,7 +841,8 @@ fn the_admin_listener_stays_through_reloads() {
         served.signal(Signal::HUP);
         let done = || served.stderr().matches("the stages are replaced").count() == count;
         assert!(soon(wire::PATIENCE, done), "{}", served.stderr());
-        // the stages before have the sockets, too, until they are told to go: they may take a client that comes now
+        // the old stages have the sockets, too, until the supervisor ends them: they may take a client
+        // that comes now
         let is_known = || {
             assert!(told(&get(served.addr(), "/")).0.contains(" 200 "), "{}", served.stderr());
             served.metric("forebay_connections_accepted_total") > 0
@@ -846,7 +851,7 @@ fn the_admin_listener_stays_through_reloads() {
     }
 }
 
-/// Who cleans up temporary files knows nothing of the sockets of stages in them.
+/// A program that cleans up temporary files may remove the sockets of stages among them.
 #[test]
 fn stages_whose_directory_was_removed_are_started_anew() {
     let folder = site();

@@ -1,5 +1,5 @@
-//! Engines that keep a thread for each connection: applications and tunnels have a part of the threads, and
-//! leave the others to everybody else.
+//! Engines that keep a thread for each connection: applications and tunnels have a part of the threads,
+//! and leave the others to all other requests.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::queue::{Gate, ask, status};
@@ -41,7 +41,7 @@ fn slow_applications_leave_threads_to_others() {
         for client in &mut slow {
             assert_eq!(status(client), 200, "{engine}");
         }
-        // they are there again, and connections that are kept keep none of them
+        // their threads are free again, and connections that are kept keep none of them
         for client in &mut slow {
             assert!(client.ask("/app/again"));
             assert_eq!(status(client), 200, "{engine}");

@@ -1,5 +1,4 @@
-//! Ways around rules: whatever is asked for, and however, nothing of a protected file comes back, not
-//! even its length.
+//! Ways around rules: whatever the request, no part of a protected file comes back, not even its length.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::site::Folder;
@@ -9,11 +8,11 @@ use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 
-/// "secret", as cheap as bcrypt gets.
+/// The hash of "secret", with the least cost of bcrypt.
 const CHEAP: &str = "$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3u";
-/// alice:secret
+/// The credentials of alice:secret.
 const ALICE: &str = "Authorization: Basic YWxpY2U6c2VjcmV0\r\n";
-/// What each protected file begins with.
+/// The beginning of each protected file.
 const MARK: &str = "protected:";
 
 forebay_tests::on_each_engine! {
@@ -128,7 +127,7 @@ access = [{{ deny = ["all"] }}]
     )
 }
 
-/// Paths of protected files and of what leads to them.
+/// Paths of protected files and of links to them.
 const TARGETS: &[&str] = &[
     "/adm",
     "/adm/",
@@ -186,7 +185,7 @@ const TARGETS: &[&str] = &[
     "/none/../priv/",
 ];
 
-/// Fields that choose another form, a part, only the head, or that claim something.
+/// Fields that choose another form, a part, only the head, or that claim something about the client.
 const FIELDS: &[&str] = &[
     "",
     "Accept-Encoding: gzip\r\n",
@@ -296,7 +295,7 @@ fn spellings(path: &str) -> Vec<String> {
     all
 }
 
-/// Everything that is sent, each on a connection of its own.
+/// All requests, each sent on a connection of its own.
 fn requests() -> Vec<String> {
     let mut all = Vec::new();
     let close = "Connection: close\r\n";
@@ -332,7 +331,8 @@ fn requests() -> Vec<String> {
     all
 }
 
-/// How lengths are written: those of the protected files, and as what an answer would show them.
+/// The lengths of protected files as text: as they are, and in the forms in which an answer would show
+/// them.
 struct Signs {
     numbers: HashSet<String>,
     signs: Vec<String>,
@@ -352,7 +352,7 @@ impl Signs {
         Signs { numbers, signs: signs.collect() }
     }
 
-    /// Those in a text in lower case. Few texts hold one of the numbers.
+    /// The lengths in a text in lower case. Few texts contain one of the numbers.
     fn of<'s>(&'s self, lower: &'s str) -> impl Iterator<Item = String> + 's {
         let mut words = lower.split(|letter: char| !letter.is_ascii_alphanumeric());
         let signs = match words.any(|word| self.numbers.contains(word)) {
@@ -364,7 +364,7 @@ impl Signs {
     }
 }
 
-/// What of the protected files an answer shows: bytes, a length, a tag, an entry of a list.
+/// The traces of protected files in an answer: bytes, a length, a tag, an entry of a list.
 fn shown(answer: &str, signs: &Signs) -> Vec<String> {
     let lower = answer.to_ascii_lowercase();
     let mut shown: Vec<String> = Vec::new();
@@ -384,7 +384,7 @@ fn nothing_gets_past_the_rules(engine: &str) {
     let server = Server::start(&options);
     let exchange =
         |request: &str| String::from_utf8_lossy(&server.exchange(request.as_bytes())).into_owned();
-    // what would be shown is seen
+    // the check itself sees what would be shown
     let with = format!("GET /priv/ HTTP/1.1\r\nHost: h\r\n{ALICE}Connection: close\r\n\r\n");
     let answer = exchange(&with);
     assert_eq!(shown(&answer, &signs).len(), 2, "{answer}");

@@ -9,7 +9,7 @@ use forebay_tests::{Options, Server};
 use std::fs;
 use std::process::{Command, Output};
 
-/// A site with one page of 100 bytes, being served.
+/// Starts a server with one page of 100 bytes.
 fn served() -> (WatchedServer, Folder) {
     let root = Folder::new();
     fs::write(root.join("page.txt"), "x".repeat(100)).unwrap();
@@ -27,8 +27,8 @@ fn load(args: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// The same for so long, and for longer until this is so: a closed loop whose thread begins late asks for little,
-/// or for nothing.
+/// Runs `forebay load` for this time, and for longer until `is_so` holds: a closed loop whose thread
+/// begins late asks for little, or for nothing.
 fn load_for(first: &str, args: &[&str], is_so: impl Fn(&Output) -> bool) -> Output {
     let run = |time: &str| load(&[args, &["-d", time][..]].concat());
     let mut output = run(first);
@@ -86,7 +86,7 @@ fn groups_come_from_options_and_from_a_file() {
         assert_eq!(code(&output), 0, "{}", text(&output.stderr));
         let offered = format!("\"offered\": {offered}");
         assert!(json.contains("\"name\": \"gold\"") && json.contains(&offered), "{json}");
-        // the loop may have begun too late to ask
+        // on a busy machine, the closed loop may have begun too late to send a request
         if json.contains("\"404\":") {
             break;
         }
@@ -101,7 +101,7 @@ fn groups_come_from_options_and_from_a_file() {
     assert!(is_flooded(&output), "{}", text(&output.stdout));
 }
 
-/// What a person knows from ab and curl: a number of requests, field lines, a body, a method.
+/// The options that users know from ab and curl: a number of requests, field lines, a body, a method.
 #[test]
 fn a_number_of_requests_with_fields_and_a_body() {
     let (server, root) = served();
@@ -192,7 +192,7 @@ fn what_is_wrong_is_said_before_the_run() {
     }
 }
 
-/// What the machine does not have is told before the run, and before the report is written.
+/// What the machine lacks is reported before the run, and before the report is written.
 #[test]
 fn what_cannot_be_run_is_said_before_the_run() {
     let folder = Folder::new();
@@ -226,7 +226,7 @@ fn a_page_goes_to_standard_output_and_a_file_is_replaced() {
     assert!(json.starts_with('{') && json.ends_with("}\n"), "{}", json.len());
 }
 
-/// The report is there all the same.
+/// The report is written all the same.
 #[test]
 fn a_run_without_one_good_answer_has_failed() {
     // no other process takes it meanwhile
@@ -255,7 +255,7 @@ fn a_run_without_one_good_answer_has_failed() {
 /// Nothing failed, but nothing was answered.
 #[test]
 fn a_run_without_any_answer_has_failed() {
-    // connections come about, and nobody reads them
+    // connections are made, and no server reads them
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap());
     let trace = Folder::new();
@@ -309,7 +309,7 @@ fn an_interrupt_ends_the_run_with_its_report() {
     command.args(["load", &url, "-d", "60s"]);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let child = command.spawn().unwrap();
-    // an answer is counted before it is sent: so many that most have come
+    // an answer is counted before it is sent: at this number most have come
     assert!(soon(PATIENCE, || server.metric("forebay_responses_total{class=\"2xx\"}") > 100));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -333,7 +333,7 @@ fn a_file_set_is_written_served_and_asked_for() {
     let server = Server::start(&Options::new(&dir));
     let url = format!("http://{}/", server.addr());
     let args = [&*url, "-c", "4", "-s", "set=webstone", "--expect", "errors<0.001%"];
-    // what has failed is no matter of time
+    // failures do not depend on time
     let is_over =
         |output: &Output| is_good(output) || text(&output.stdout).contains("all failures: ");
     let output = load_for("500ms", &args, is_over);
@@ -349,7 +349,7 @@ fn the_highest_rate_is_looked_for() {
             [&[&url, "-d", "200ms", "--find", condition, "--between", "20-80"], more].concat();
         load(&all)
     };
-    // what always holds, and what never does
+    // a condition that always holds, and one that never does
     let json = root.join("best.json");
     let output = find("p99<1h", &["--json", json.to_str().unwrap()]);
     let table = text(&output.stdout);
@@ -374,7 +374,7 @@ fn the_highest_rate_is_looked_for() {
         text(&output.stdout)
     );
     assert!(text(&output.stderr).contains("does not hold at 20/s"), "{}", text(&output.stderr));
-    // an answer that says no is none
+    // an error status does not count as an answer
     let gone = format!("{url}/none");
     let output = load(&[&gone, "-d", "200ms", "--find", "p99<1h", "--between", "20-80"]);
     assert_eq!(code(&output), 3);

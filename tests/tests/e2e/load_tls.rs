@@ -1,4 +1,4 @@
-//! `forebay load` over TLS and HTTP/2, against the real server: what it finds, and what it says when a
+//! `forebay load` over TLS and HTTP/2, against the real server: its results, and its message when a
 //! handshake fails.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
@@ -11,17 +11,17 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use std::process::{Command, Output};
 
-/// A server of a page of 100 bytes, plain and with TLS.
+/// A server with a page of 100 bytes, plain and with TLS.
 struct Site {
     server: Server,
     tls: SocketAddr,
-    /// The certificate of its authority.
+    /// The file with the certificate of the authority.
     ca: String,
     _folder: Folder,
 }
 
 impl Site {
-    /// Its certificate is for this host; if that is empty, for its own address.
+    /// Starts a site whose certificate is for this host; if that is empty, for the site's own address.
     fn new(engine: &str, lines: &str, host: &str) -> Site {
         Site::with(engine, lines, host, |_| {})
     }
@@ -55,7 +55,7 @@ impl Site {
         format!("{scheme}://{addr}/page.txt")
     }
 
-    /// What a run has found over TLS: its one group.
+    /// The result of a run over TLS: its one group.
     fn found(&self, args: &[&str]) -> Value {
         found(&self.url("https"), &[args, &["--ca", &self.ca]].concat())
     }
@@ -81,7 +81,8 @@ fn found(url: &str, args: &[&str]) -> Value {
     report["groups"][0].clone()
 }
 
-/// Why all requests have failed: the words of the table, and of standard error, for exit code 1.
+/// The reason why all requests have failed: the words of the table, and of standard error, for exit code
+/// 1.
 fn failed(url: &str, args: &[&str]) -> String {
     let output = load(url, &[args, &["-n", "4", "-c", "2"]].concat());
     assert_eq!(output.status.code(), Some(1), "{args:?} {}", text(&output.stdout));
@@ -117,7 +118,7 @@ fn every_version_is_served_alike() {
             assert!(agreed.len() == 1 && agreed[0].ends_with(&format!(", {alpn}")), "{what}");
             let version = if args.contains(&"tls=1.2") { "TLS 1.2, " } else { "TLS 1.3, " };
             assert!(agreed[0].starts_with(version), "{what}");
-            // one client may have made all requests while the other was at its handshake
+            // one client may have made all requests during the other's handshake
             let count = group["tls"]["handshake"]["count"].as_u64();
             assert!((1..=2).contains(&count.unwrap()), "{what}");
         }
@@ -159,7 +160,7 @@ fn goodbyes_lose_nothing() {
             assert_eq!((&group["good"], &group["failed"]), (&200.into(), &0.into()), "{group:#}");
             let connections = &group["connections"];
             let count = |key: &str| connections[key].as_u64().unwrap();
-            // those that were on their way when it said so are answered, too
+            // requests that were on their way when GOAWAY came are answered, too
             assert!(count("opened") >= 5 && count("goaways") >= 4, "{engine}: {connections}");
         }
     }
@@ -170,7 +171,7 @@ fn who_is_not_trusted_is_not_asked() {
     let site = Site::new("event", "", "");
     let url = site.url("https");
     let stranger = Site::new("event", "", "other.example");
-    // of this machine's own authorities, if it has any, none has signed it
+    // none of this machine's own authorities, if it has any, has signed it
     let own = load(&url, &["-n", "2"]);
     let said = text(&own.stderr);
     assert_eq!(own.status.code(), Some(1));
@@ -200,7 +201,7 @@ fn another_protocol_is_recognised() {
     let plain = site.server.addr();
     let why = failed(&format!("https://{plain}/"), &["--insecure"]);
     assert!(why.starts_with("no TLS handshake × 4 ["), "{why}");
-    // told by the server in plain words, as a status
+    // the server answers without TLS, with a status
     assert_eq!(failed(&format!("http://{}/", site.tls), &[]), "wrong status × 4");
     let why = failed(&format!("http://{}/", site.tls), &["--http2"]);
     assert!(why.starts_with("malformed answer × 4 [the server speaks "), "{why}");
@@ -231,7 +232,7 @@ fn figures_of_handshakes_can_be_expected() {
     let output = load(&site.url("http"), &plain);
     assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stderr).ends_with("all has no handshake of TLS\n"));
-    // what contradicts itself is said before anything is asked
+    // contradictions between options are reported before anything is sent
     for (url, args) in [
         (site.url("http"), &["--insecure"][..]),
         (site.url("http"), &["--streams", "2"]),

@@ -1,4 +1,4 @@
-//! Which requests have a line in an access log, and what it says of them.
+//! The requests that have a line in an access log, and what the line says of them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -39,7 +39,7 @@ impl Logged {
         assert!(!self.server.exchange(request.as_bytes()).is_empty());
     }
 
-    /// All lines, once there are as many as that.
+    /// All lines, once there are at least this many.
     fn lines(&self, least: usize) -> Vec<String> {
         let read = || -> Vec<String> {
             let text = fs::read_to_string(&self.log).unwrap_or_default();
@@ -50,7 +50,7 @@ impl Logged {
     }
 }
 
-/// Lines of a kind that is not wanted are not written; what comes after them shows that.
+/// Lines that a condition leaves out are not written; the lines after them show that.
 #[test]
 fn lines_have_conditions() {
     let logged = Logged::start(
@@ -107,8 +107,8 @@ fn a_sample_says_what_it_is() {
     assert_eq!(line["sample"], 2, "{line}");
 }
 
-/// The client leaves before it has sent what it announced. There is no answer, so no status; in formats
-/// that have a place for one there is no line.
+/// The client leaves before it has sent the announced body. There is no answer, so there is no status;
+/// formats that need one have no line.
 fn a_request_that_was_given_up_has_a_line(engine: &str) {
     let logged = Logged::start(
         Some(engine),

@@ -1,5 +1,5 @@
-//! Access logs of the real server: what a line says and never says, where it ends when logs are
-//! rotated or replaced under load, and that none is lost.
+//! Access logs of the real server: what a line says and never says, where it goes when logs are rotated
+//! or replaced under load, and that none is lost.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::process::freeze;
@@ -18,12 +18,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long a client takes its time, and how much of that must show: a server that is kept from its
-/// core notices late that the client has begun.
+/// The time that a client pauses, and the part of it that must show: a server that is kept from its core
+/// notices late that the client has begun.
 const PAUSE: Duration = Duration::from_millis(1000);
 const PAUSE_US: u64 = 20_000;
 
-/// More than all socket buffers hold.
+/// A size beyond all socket buffers.
 const LARGE: usize = 16 << 20;
 
 fn site() -> Folder {
@@ -47,7 +47,7 @@ fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The log once it has so many lines.
+/// The log, once it has this number of lines.
 fn lines(path: &Path, count: usize) -> Vec<String> {
     let is_there = soon(PATIENCE, || text(path).lines().count() >= count);
     let lines: Vec<_> = text(path).lines().map(str::to_owned).collect();
@@ -66,8 +66,8 @@ fn send(served: &WatchedServer, request: &[u8]) -> u16 {
     client.answer().unwrap().status
 }
 
-/// Each engine says the same of a request, with how long it took to come, to be answered and to be
-/// sent, and none says what must stay secret.
+/// Each engine logs the same of a request, with the times that it took to come, to be answered and to be
+/// sent, and none logs a secret.
 #[test]
 fn json_lines_say_what_was_asked_and_how_long_it_took() {
     for engine in ENGINES {
@@ -87,7 +87,7 @@ fn json_lines_say_what_was_asked_and_how_long_it_took() {
             ("client", "127.0.0.1"),
             ("site", "default"),
             ("referer", "http://r/"),
-            // bytes that are no UTF-8 are told apart from text
+            // bytes that are no UTF-8 differ from text that looks like them
             ("user_agent", "\"x\" \\xe9"),
         ] {
             assert_eq!(seen[member], expected, "{engine}: {seen}");
@@ -127,7 +127,7 @@ fn json_lines_say_what_was_asked_and_how_long_it_took() {
         let seen = objects(&access, count).pop().unwrap();
         assert_eq!((&seen["status"], &seen["method"]), (&400.into(), &Value::Null), "{engine}");
 
-        // its body turns out to be no body when the request is long judged
+        // the body turns out to be malformed long after the request was judged
         let chunked =
             b"POST /a.txt HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nrubbish";
         assert_eq!(send(&served, chunked), 400);
@@ -201,7 +201,7 @@ fn no_format_lets_a_client_write_lines_or_shows_its_secrets() {
     }
 }
 
-/// Clients that number their requests, until they are told to stop. Returns how many each has sent.
+/// Clients that number their requests while `meanwhile` runs. Returns how many each has sent.
 fn numbering<R>(
     served: &WatchedServer,
     clients: usize,
@@ -227,7 +227,7 @@ fn numbering<R>(
     })
 }
 
-/// Every request that was numbered is in exactly one of the logs, once. A download may be there, too.
+/// Checks that every numbered request is in exactly one of the logs, once. A download may be there, too.
 fn assert_all_logged(sent: &[u64], logs: impl Fn() -> Vec<PathBuf>) {
     let total: u64 = sent.iter().sum();
     let whole = |text: &str| {
@@ -298,8 +298,8 @@ path = "/closed"
 action = "reject"
 "#;
 
-/// A line says to which class a request belongs and why; and of one that was refused why, and by which
-/// rule, if it was a rule.
+/// A line has the class of its request and the reason for it; for a refused request it has the reason,
+/// and the rule, if a rule has refused it.
 #[test]
 fn json_lines_say_how_a_request_was_judged() {
     for engine in ENGINES {
@@ -322,7 +322,7 @@ fn json_lines_say_how_a_request_was_judged() {
         assert_eq!(told(2, gold, 503), ["gold", "buyers", "requests", "costly"], "{engine}");
         let closed = told(3, "GET /closed HTTP/1.1\r\nHost: a\r\n\r\n", 403);
         assert_eq!(closed, ["bulk", "", "action", "closed"], "{engine}");
-        // where each connection has a thread, nobody looks at the clock meanwhile
+        // with a thread for each connection, no thread looks at the clock meanwhile
         if engine == "event" {
             let settings = format!("timeouts.job = \"100ms\"\n{settings}");
             let hasty = WatchedServer::with(options.config(&settings));
@@ -374,8 +374,8 @@ fn a_reload_moves_the_log_and_loses_no_line() {
     );
 }
 
-/// A server that is not root, whose way to the log's directory was closed after the start, can still
-/// open the log again there.
+/// A server without root whose path to the log's directory was closed after the start can still open the
+/// log again there.
 #[test]
 fn logs_are_opened_again_where_the_way_is_closed() {
     const USER: u32 = 65_534;
@@ -394,7 +394,7 @@ fn logs_are_opened_again_where_the_way_is_closed() {
     fs::rename(&access, logs.join("access.log.1")).unwrap();
     close(0o000);
     served.signal(Signal::USR1);
-    // who is not root cannot look meanwhile, but at what the server has open
+    // a test without root cannot list the directory meanwhile, but sees what the server has open
     let has_open = |name: &str| {
         let fds = fs::read_dir(format!("/proc/{}/fd", served.pid())).unwrap().flatten();
         let links = fds.filter_map(|fd| fs::read_link(fd.path()).ok()).collect::<Vec<_>>();
@@ -408,8 +408,8 @@ fn logs_are_opened_again_where_the_way_is_closed() {
     assert_eq!(lines(&logs.join("access.log.1"), 1).len(), 1);
 }
 
-/// Two sites on one address: each has its own log and format, and names itself in it; what belongs
-/// to no site is in neither.
+/// Two sites on one address: each has its own log and format, and names itself in it; requests without a
+/// site are in neither.
 #[test]
 fn each_site_has_its_own_log() {
     let folder = site();
@@ -435,8 +435,8 @@ fn each_site_has_its_own_log() {
     assert_eq!(served.metric("forebay_site_responses_total{site=\"-\",class=\"4xx\"}"), 1);
 }
 
-/// A trusted proxy says who its client is and what the request is called; a stranger who says the
-/// same is not believed, also after a reload that no longer trusts.
+/// A trusted proxy states the client and the id of a request; a stranger that states the same is not
+/// believed, also after a reload that no longer trusts.
 #[test]
 fn only_a_trusted_proxy_names_clients_and_requests() {
     let folder = site();
@@ -468,7 +468,7 @@ fn only_a_trusted_proxy_names_clients_and_requests() {
     assert_eq!((of(2).0, of(2).1.len()), (Some("127.0.0.1"), 32));
 }
 
-/// Whatever the format, and whichever way a client writes it: nothing of it is in the log.
+/// The hidden value is not in the log, in any format, and however a client writes it.
 #[test]
 fn what_is_redacted_is_in_no_line() {
     let secret = "GEHEIM";

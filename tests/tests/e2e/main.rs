@@ -1,4 +1,5 @@
-//! The real program from outside, in one test program: what shares the machine with other tests.
+//! Tests of the real program from outside, in one test program: those that can share the machine with
+//! other tests.
 //!
 //! A file is a module: `cargo test -p forebay-tests --test e2e faults_drain::`.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! What the server counts for each site, and what it says of itself and of reloads.
+//! The server's counters for each site, and its metrics about itself and about reloads.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::Options;
@@ -15,7 +15,7 @@ fn body_bytes(site: &str) -> String {
     format!("forebay_site_body_bytes_total{{site=\"{site}\"}}")
 }
 
-/// Asks for all this; the bytes of all bodies.
+/// Sends these requests; returns the bytes of all bodies.
 fn ask(served: &WatchedServer, requests: &[(&str, &str)]) -> u64 {
     let (mut client, mut bytes) = (served.client(), 0);
     for (host, path) in requests {
@@ -26,8 +26,8 @@ fn ask(served: &WatchedServer, requests: &[(&str, &str)]) -> u64 {
     bytes
 }
 
-/// Sites keep what they have counted when a reload adds others, moves them and takes them away; and
-/// each reload is counted, the one that fails too.
+/// Sites keep their counters when a reload adds others, moves them and takes them away; and each reload
+/// is counted, a failed one, too.
 #[test]
 fn counters_of_a_site_survive_reloads() {
     let folder = Folder::new();
@@ -73,8 +73,8 @@ fn counters_of_a_site_survive_reloads() {
     assert!(served.metric("forebay_config_last_reload_timestamp_seconds") >= started);
 }
 
-/// Requests that belong to no site have a line of their own; so has everything beyond a hundred
-/// sites, together. What clients send is never a label.
+/// Requests without a site have a line of their own; so have all sites beyond a hundred, together. Bytes
+/// of clients are never a label.
 #[test]
 fn labels_are_bounded() {
     let folder = Folder::new();

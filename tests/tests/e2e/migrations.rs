@@ -1,5 +1,6 @@
-//! What the manual says for those who come from nginx: each configuration of nginx is started beside the one of
-//! Forebay, and a client asks both the same. What it sees differently stands in the page, or a test fails.
+//! The manual's pages for users who come from nginx: each configuration of nginx is started beside the
+//! one of Forebay, and a client asks both the same. Differences that the client sees stand in the page,
+//! or a test fails.
 //!
 //! | module | what is compared |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! An upstream that is named, and a name that leads elsewhere after a while.
+//! An upstream with a name, and a name whose address changes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -14,7 +14,7 @@ use std::{fs, thread};
 
 const NAME: &str = "app.forebay.test";
 
-/// An application that says which one it is, and counts its connections.
+/// An application that answers with its own name, and counts its connections.
 fn application(addr: SocketAddr, says: &'static str) -> Option<Arc<AtomicUsize>> {
     let listener = TcpListener::bind(addr).ok()?;
     let connections = Arc::<AtomicUsize>::default();
@@ -58,8 +58,8 @@ fn two() -> (u16, [Arc<AtomicUsize>; 2]) {
     panic!("no port is free at both addresses")
 }
 
-/// Programs that start another one which has a file of ours in the place of `/etc/hosts`. Where a machine has
-/// none, that program sees one all the same, by layers beside ours.
+/// A command line that starts another program with a file of ours in the place of `/etc/hosts`. Where a
+/// machine has no such file, the program sees one all the same, by an overlay.
 fn with_hosts(hosts: &str) -> Vec<String> {
     let (up, work) = (format!("{hosts}.up"), format!("{hosts}.work"));
     let layers = format!("lowerdir=/etc,upperdir={up},workdir={work}");
@@ -76,8 +76,8 @@ fn with_hosts(hosts: &str) -> Vec<String> {
     words.into_iter().map(str::to_owned).collect()
 }
 
-/// Requests go to where the name leads now, kept connections are no exception, and no request is lost
-/// meanwhile. It is looked up every 10 s, which takes this test most of its time.
+/// Requests go to the present address of the name, and so do kept connections, and no request is lost
+/// meanwhile. The name is looked up every 10 s, which is most of this test's time.
 #[test]
 fn requests_go_to_where_a_name_leads_now() {
     let folder = Folder::new();

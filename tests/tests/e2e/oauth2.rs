@@ -1,4 +1,4 @@
-//! Signing in with a real oauth2-proxy, with the configurations that the manual has.
+//! Signing in with a real oauth2-proxy, with the configurations of the manual.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -16,7 +16,7 @@ use std::{fs, thread};
 
 const MANUAL: &str = include_str!("../../../docs/manual/sign-in.md");
 
-/// The block of the manual below this headline that begins so.
+/// The block of the manual below this headline that begins like this.
 fn block(headline: &str, language: &str) -> &'static str {
     let (_, rest) = MANUAL.split_once(&format!("## {headline}\n")).unwrap();
     let (_, rest) = rest.split_once(&format!("\n\n```{language}\n")).unwrap();
@@ -39,7 +39,7 @@ impl Drop for OauthProxy {
     }
 }
 
-/// Everything there is: who is asked stops with it.
+/// All processes of a test: they stop when this is dropped.
 struct Scene {
     server: Server,
     provider: IdentityProvider,
@@ -48,7 +48,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// The manual's configurations below this headline, with these lines of oauth2-proxy's besides.
+    /// Starts the manual's configurations below this headline, with further lines of oauth2-proxy's.
     fn start(program: &Path, engine: &str, headline: &str, more: &str) -> Scene {
         let (provider, proxy_addr, app) = (IdentityProvider::start(), free_addr(), application());
         let folder = Folder::new();
@@ -93,7 +93,7 @@ impl Scene {
         Scene { server, provider, _proxy: proxy, folder }
     }
 
-    /// What curl makes of a path, with a jar of cookies if it is given the name of one.
+    /// The answer that curl gets for a path, with a jar of cookies if its name is given.
     fn curl(&self, path: &str, jar: Option<&str>, more: &[&str]) -> Got {
         let mut command = Command::new("curl");
         command.args(["-s", "-i", "--max-time", "60"]);
@@ -104,7 +104,7 @@ impl Scene {
         let output = command.args(more).arg(format!("http://{}{path}", self.server.addr()));
         let output = output.output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        // of several answers the last
+        // the last of several answers
         let mut rest = text.as_str();
         loop {
             let (head, body) =
@@ -118,7 +118,7 @@ impl Scene {
         }
     }
 
-    /// The same with all detours: to the provider, and back.
+    /// The answer that curl gets when it follows all redirects: to the provider, and back.
     fn follow(&self, path: &str, jar: &str) -> Got {
         self.curl(path, Some(jar), &["-L", "--max-redirs", "10"])
     }
@@ -138,7 +138,7 @@ impl Got {
     }
 }
 
-/// An application that answers with the head it was sent.
+/// An application that answers with the head of the request.
 fn application() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -173,7 +173,7 @@ const PAGE: &str = "/app/x?y=1&z=a%20b";
 /// Signs in, and out, with both configurations of the manual.
 fn people_sign_in(program: &Path, engine: &str, headline: &str) {
     let scene = Scene::start(program, engine, headline, "");
-    // who is not known is led to where people sign in, for files and for applications
+    // an unknown user is led to the sign-in page, for files and for applications
     for path in ["/", "/intern/plan.txt", PAGE] {
         let got = scene.curl(path, None, &[]);
         assert_eq!(got.status, 302, "{engine} {path} {got:?}");
@@ -190,7 +190,7 @@ fn people_sign_in(program: &Path, engine: &str, headline: &str) {
     if headline == AS_WITH_NGINX {
         assert_eq!(scene.curl(PAGE, None, &["-H", "Sec-Fetch-Mode: cors"]).status, 401, "{engine}");
     }
-    // one detour later the page is there that was wanted, and the application knows who asks
+    // after the sign-in the wanted page is there, and the application knows the user
     let got = scene.follow(PAGE, "jar");
     assert_eq!(got.status, 200, "{engine} {got:?}");
     assert!(got.body.starts_with(&format!("GET {PAGE} HTTP/1.1\r\n")), "{engine} {got:?}");
@@ -203,7 +203,7 @@ fn people_sign_in(program: &Path, engine: &str, headline: &str) {
     let got = scene.curl("/intern/plan.txt", Some("jar"), &[]);
     assert_eq!((got.status, &*got.body), (200, "the plan"), "{engine}");
     assert!(got.field("cache-control").unwrap().contains("private"), "{engine} {got:?}");
-    // another browser is not signed in, and a cookie that is wrong is none
+    // another browser is not signed in, and a wrong cookie does not count
     assert_eq!(scene.curl("/intern/plan.txt", Some("other"), &[]).status, 302, "{engine}");
     let wrong = ["-H", "Cookie: _oauth2_proxy=ZZZ|1|ZZZ"];
     assert_eq!(scene.curl("/intern/plan.txt", None, &wrong).status, 302, "{engine}");
@@ -219,7 +219,8 @@ fn people_sign_in_with_oauth2_proxy_as_with_nginx() {
     people_sign_in(&program, ISOLATED, AS_WITH_NGINX);
 }
 
-/// A browser opens a page, is led to the provider and back, and the page's script is known to the application.
+/// A browser opens a page, is redirected to the provider and back, and the application knows the user of
+/// the page's script.
 #[test]
 fn a_browser_signs_in_with_oauth2_proxy() {
     const NAME: &str = "a_browser_signs_in_with_oauth2_proxy";
@@ -246,7 +247,8 @@ fn people_sign_in_with_oauth2_proxy_as_with_traefik() {
     people_sign_in(&program, &Options::new("").engine, AS_WITH_TRAEFIK);
 }
 
-/// A session that is refreshed reaches the browser in whatever it has asked for, and one that has ended is none.
+/// A session that is refreshed reaches the browser with any of its requests, and one that has ended does
+/// not count.
 #[test]
 fn sessions_of_oauth2_proxy_are_refreshed_and_end() {
     let Some(program) = program("sessions_of_oauth2_proxy_are_refreshed_and_end") else { return };

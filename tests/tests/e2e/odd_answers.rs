@@ -1,5 +1,5 @@
-//! Answers of applications that bend the rules of HTTP/1: those that are read, and framed anew for the client, and
-//! those that are not.
+//! Answers of applications that bend the rules of HTTP/1: those that are accepted, and framed anew for
+//! the client, and those that are not.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
-/// What comes of each path where LF alone is not taken, and where it is.
+/// The statuses for each path, where a bare LF is refused, and where it is accepted.
 const ODD: [(&str, u16, u16); 9] = [
     ("/blanks-behind-sizes", 200, 200),
     ("/blanks-before-sizes", 0, 0),
@@ -21,7 +21,7 @@ const ODD: [(&str, u16, u16); 9] = [
     ("/128-fields", 200, 200),
 ];
 
-/// The bytes that answer a request for this path.
+/// The bytes of the answer for this path.
 fn answer(path: &str) -> String {
     let chunked =
         |body: &str| format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
@@ -67,7 +67,7 @@ fn application() -> SocketAddr {
     addr
 }
 
-/// The data of a body in chunks that came whole.
+/// The data of a complete body in chunks.
 fn whole(mut body: &str) -> Option<String> {
     let mut data = String::new();
     loop {
@@ -101,7 +101,7 @@ fn what_is_read_is_framed_anew_and_the_rest_is_told_apart() {
                 let what = format!("{engine}: {route}{path}: {got}");
                 let (head, body) = got.split_once("\r\n\r\n").expect(&what);
                 if expected == 0 {
-                    // the head has gone, so all that is left is to break off
+                    // the head has gone, so the answer can only be broken off
                     assert!(head.contains("chunked") && !body.ends_with("0\r\n\r\n"), "{what}");
                     continue;
                 }

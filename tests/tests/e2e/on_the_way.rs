@@ -1,5 +1,5 @@
-//! What happens to requests and to answers of applications on their way: another server says which may
-//! pass, files are sent instead of answers, answers are compressed and received before they are taken.
+//! Requests, and answers of applications, on their way: another server decides which requests may pass,
+//! files are sent instead of answers, answers are compressed, and received before the client takes them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::isolated::UNHURRIED;
@@ -40,12 +40,13 @@ on_isolated!(
     a_request_has_one_name,
 );
 
-/// A server that answers each request by what this makes of its head and body, one connection a thread.
+/// A server that answers each request with the result of a function of its head and body; a thread for
+/// each connection.
 struct Application {
     addr: SocketAddr,
-    /// Every head that it was sent.
+    /// The heads of all requests.
     heads: Arc<Mutex<Vec<String>>>,
-    /// Answers that it has sent to the end.
+    /// The number of answers that were sent to the end.
     done: Arc<AtomicUsize>,
 }
 
@@ -80,7 +81,7 @@ impl Application {
     }
 }
 
-/// The next request of a connection: its head, and its body by its length.
+/// Reads the next request of a connection: its head, and its body by its length.
 fn request(reader: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -106,7 +107,7 @@ struct Got {
     body: Vec<u8>,
 }
 
-/// Sends a request over a connection of its own, and has its whole answer.
+/// Sends a request over a connection of its own, and reads the whole answer.
 fn ask(server: &Server, method: &str, path: &str, fields: &str, body: &str) -> Got {
     let mut stream = server.connect();
     let length =
@@ -168,7 +169,7 @@ fn start(engine: &str, lines: &str) -> (Server, Folder) {
     (Server::start(&options.engine(engine).config(&lines)), folder)
 }
 
-/// Lets those through who show the right cookie, and says who they are.
+/// Lets requests with the right cookie through, and names their user.
 fn decide(head: &str, body: &[u8]) -> Vec<u8> {
     assert!(body.is_empty() && head.starts_with("GET /verify?from=a HTTP/1.1\r\n"), "{head}");
     let wants = |what: &str| head.contains(what);
@@ -207,7 +208,7 @@ fn decide(head: &str, body: &[u8]) -> Vec<u8> {
     said("401 Unauthorized", "WWW-Authenticate: Key\r\nSet-Cookie: a=b\r\n", b"who are you?")
 }
 
-/// Answers with its head, or with an error.
+/// Answers with the head of the request, or with an error.
 fn fail_or_echo(head: &str, body: &[u8]) -> Vec<u8> {
     match head.starts_with("GET /app/fails ") {
         true => said("500 Internal Server Error", "", b"theirs"),
@@ -215,7 +216,7 @@ fn fail_or_echo(head: &str, body: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Who decides and who answers know a request under the same name, and so does the log, which says it however the
+/// The authority and the application get the same id for a request, and the log has it too, however the
 /// request is answered in the end.
 fn a_request_has_one_name(engine: &str) {
     let (authority, application) = (Application::start(decide), Application::start(fail_or_echo));
@@ -242,7 +243,7 @@ fn a_request_has_one_name(engine: &str) {
         names.extend(told.into_iter().take(1));
     }
     assert_ne!(names[0], names[1], "{engine}");
-    // one that never was an application's has a name, too
+    // a request that never reached an application has an id, too
     assert_eq!(ask(&server, "GET", "/", "X-Request-Id: mine\r\n", "").status, 200);
     let logged = || -> Vec<String> {
         let text = server.stdout();
@@ -272,7 +273,7 @@ fn another_server_says_who_may_pass(engine: &str) {
              [[forward_auth]]\npath = \"/intern\"\nto = \"http://{to}\"\nuri = \"/verify?from=a\"\n"
         ),
     );
-    // what nobody is asked about
+    // a path that no authority decides about
     assert_eq!(ask(&server, "GET", "/", "", "").body, b"own", "{engine}");
     assert!(authority.heads().is_empty());
     for path in ["/app/x?y=1", "/intern/plan.txt"] {
@@ -293,7 +294,7 @@ fn another_server_says_who_may_pass(engine: &str) {
         }
     }
     assert!(application.heads().is_empty(), "{engine}: none was let through");
-    // it judges what would be served, whatever that is called
+    // the authority judges the path that would be served, however it is written
     for (path, judged) in [
         ("/%69ntern/plan.txt", "/intern/plan.txt"),
         ("/pub/..//./intern//plan.txt?a=//", "/intern/plan.txt?a=//"),
@@ -309,7 +310,7 @@ fn another_server_says_who_may_pass(engine: &str) {
     let got = ask(&server, "GET", "/intern/plan.txt", "Cookie: key=right\r\n", "");
     assert_eq!((got.status, &*got.body), (200, b"the plan".as_slice()), "{engine}");
     assert!(got.fields["cache-control"].contains("private"), "{engine}: {:?}", got.fields);
-    // a body goes to the application alone, and only the authority says who somebody is
+    // a body goes to the application alone, and only the authority names the user
     let lies = "Cookie: key=right\r\nRemote-User: eve\r\nRemote_User: eve\r\nX-Role: root\r\n";
     let body = "b".repeat(100_000);
     let got = ask(&server, "POST", "/app/x", lies, &body);
@@ -326,7 +327,7 @@ fn another_server_says_who_may_pass(engine: &str) {
         told.contains("X-Forwarded-Method: POST\r\n") && !told.contains("Content-Length"),
         "{told}"
     );
-    // what it cannot be asked is not let through
+    // if the authority cannot be asked, the request is refused
     drop(server);
     let nobody = free_addr();
     let lines = format!("[[forward_auth]]\nto = \"http://{nobody}\"");
@@ -334,8 +335,8 @@ fn another_server_says_who_may_pass(engine: &str) {
     assert_eq!(ask(&server, "GET", "/", "", "").status, 502, "{engine}");
 }
 
-/// What a server that decides says of where to go reaches the client, with its cookies; and what it is told of the
-/// client is known here.
+/// A redirect of the authority reaches the client, with its cookies; and what the authority gets of the
+/// client is what this server knows.
 fn a_server_that_decides_leads_to_where_people_sign_in(engine: &str) {
     let (authority, application) = (Application::start(decide), Application::start(echo));
     let (to, app) = (authority.addr, application.addr);
@@ -370,7 +371,7 @@ fn a_server_that_decides_leads_to_where_people_sign_in(engine: &str) {
         }
         assert_eq!(got.fields["cache-control"], "no-store", "{engine} {key} {method}");
     }
-    // who is not known goes where people sign in, when a page is opened
+    // an unknown user who opens a page goes to the sign-in page
     let page = "/oauth2/sign_in?rd=/intern/a%2520b%3Fc%3D%26d%3D%2F";
     let page = page.replace("%2F", "/");
     for (method, fields, status) in [
@@ -406,7 +407,7 @@ fn a_server_that_decides_leads_to_where_people_sign_in(engine: &str) {
     let scheme = if location.contains("rd=https://") { "https" } else { "http" };
     let expected = format!("https://login.example/a?rd={scheme}://a/else/x%3Fy&from=a");
     assert_eq!(location, &expected, "{engine}");
-    // what it is told of the client is known here, whatever the client says
+    // the authority gets what this server knows of the client, whatever the client says
     authority.heads();
     let lies = "X-Forwarded-Uri: /pub\r\nX_Forwarded_Uri: /pub\r\nX-Forwarded-Method: PUT\r\n\
                 X-Original-URL: http://a/pub\r\nX-Original-URI: /pub\r\nX_Original_URI: /pub\r\n\
@@ -443,7 +444,7 @@ fn count(text: &str, word: &str) -> usize {
     text.matches(word).count()
 }
 
-/// A session that is refreshed when a request is let through is the client's from then on, whatever answers.
+/// The cookie of a session that the authority refreshes reaches the client, whatever answers the request.
 fn cookies_of_a_server_that_decides_reach_the_client(engine: &str) {
     let (authority, application) = (Application::start(decide), Application::start(fail_or_echo));
     let (to, app) = (authority.addr, application.addr);
@@ -467,7 +468,7 @@ fn cookies_of_a_server_that_decides_reach_the_client(engine: &str) {
         let got = ask(&server, "GET", path, "Cookie: key=fresh\r\n", "");
         assert_eq!(got.status, status, "{engine} {path}");
         assert_eq!(got.fields["set-cookie"], "key=a, other=b", "{engine} {path}");
-        // in one line with what is said besides
+        // Cache-Control stands in one line with the site's own directives
         let caches = &got.fields["cache-control"];
         assert!(
             caches.starts_with("private")
@@ -477,7 +478,7 @@ fn cookies_of_a_server_that_decides_reach_the_client(engine: &str) {
             got.fields
         );
         assert_eq!(caches.contains("max-age=60"), path == "/intern/plan.txt", "{engine} {path}");
-        // what the server that decides says on its way is not for the client
+        // interim answers of the authority are not for the client
         let got = ask(&server, "GET", path, "Cookie: key=early\r\n", "");
         assert_eq!((got.status, got.fields.get("link")), (status, None), "{engine} {path}");
         let got = ask(&server, "GET", path, "Cookie: key=right\r\n", "");
@@ -489,7 +490,7 @@ fn cookies_of_a_server_that_decides_reach_the_client(engine: &str) {
     assert!(authority.heads().is_empty(), "{engine}: it is left open");
 }
 
-/// Has sent what the query says.
+/// Has the file sent that the query names.
 fn send(head: &str, _: &[u8]) -> Vec<u8> {
     let target = head.split(' ').nth(1).unwrap();
     let what = target.split_once('?').map_or("", |(_, what)| what);
@@ -531,7 +532,7 @@ fn files_are_sent_instead_of_answers(engine: &str) {
     let got = get("/app?/files/paper.pdf", "Range: bytes=2-6\r\n");
     assert_eq!((got.status, &*got.body), (206, b"paper".as_slice()), "{engine}");
     assert_eq!(get("/app?/files/big.bin", "").body.len(), 2_000_000, "{engine}");
-    // nobody else gets these, and this application no others
+    // no other path has these files, and this application gets no others
     for path in ["/files/paper.pdf", "/%66iles/paper.pdf", "/files/./paper.pdf"] {
         assert_eq!(get(path, "").status, 404, "{engine} {path}");
     }
@@ -549,8 +550,8 @@ fn files_are_sent_instead_of_answers(engine: &str) {
     assert_eq!(asked, 13, "{engine}: each once");
 }
 
-/// An application is told who asks and which address its client has reached, where a listener has all of the
-/// machine's, by both versions of the PROXY protocol.
+/// An application gets the client and the address that its client has reached, where a listener has all
+/// of the machine's, by both versions of the PROXY protocol.
 #[test]
 fn an_application_is_told_the_address_that_was_reached() {
     for version in ["v1", "v2"] {
@@ -590,7 +591,8 @@ fn an_application_is_told_the_address_that_was_reached() {
     }
 }
 
-/// The line of a file that an application has had sent names the application, whose part is over then.
+/// The log line of a file that an application has had sent names the application, whose part is over
+/// then.
 #[test]
 fn the_log_of_a_file_that_is_sent_names_the_application() {
     let application = Application::start(send);
@@ -641,7 +643,7 @@ fn page(head: &str, _: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What a program makes of these bytes.
+/// The output of a program for these bytes.
 fn through(program: &str, bytes: &[u8]) -> Vec<u8> {
     let mut child = Command::new(program)
         .arg("-dc")
@@ -690,7 +692,7 @@ fn answers_are_compressed_as_they_come(engine: &str) {
     assert_eq!(got.fields["content-encoding"], "gzip", "{engine}");
     assert!(!got.fields.contains_key("content-length"), "{engine}");
     drop(server);
-    // what was said goes on before more is
+    // bytes that are there go on before more is waited for
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let app = listener.local_addr().unwrap();
     let (server, _folder) =
@@ -718,7 +720,7 @@ fn answers_are_compressed_as_they_come(engine: &str) {
     assert_eq!(through("gzip", &coded), b"first, last", "{engine}");
 }
 
-/// One that holds what was put by its tag, as WebDAV and CouchDB ask for.
+/// An application that compares tags for what was put, as WebDAV and CouchDB do.
 fn guarded(head: &str, _: &[u8]) -> Vec<u8> {
     let body = PAGE.repeat(100);
     let tag =
@@ -734,7 +736,7 @@ fn guarded(head: &str, _: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A tag is the application's to compare: it is lost only where the route says so.
+/// A strong tag stays for the application to compare: it is lost only where the route says so.
 fn strong_tags_of_applications_stay(engine: &str) {
     let application = Application::start(guarded);
     let app = application.addr;
@@ -759,7 +761,7 @@ fn strong_tags_of_applications_stay(engine: &str) {
     }
 }
 
-/// More than sockets hold.
+/// A size beyond what sockets hold.
 const BIG_BYTES: usize = 24 << 20;
 
 fn big(_: &str, _: &[u8]) -> Vec<u8> {
@@ -776,15 +778,15 @@ fn a_slow_client_keeps_no_application_busy(engine: &str) {
     let (server, _folder) = start(engine, &lines);
     let mut client = server.connect();
     client.write_all(b"GET /app HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    // it takes nothing, and the application has sent everything
+    // the client takes nothing, and the application has sent everything
     assert!(soon(PATIENCE, || application.done.load(SeqCst) == 1), "{engine}");
-    // so the place is free for another
+    // so its place is free for another request
     assert_eq!(ask(&server, "GET", "/app", "", "").body.len(), BIG_BYTES, "{engine}");
     let got = received(&mut BufReader::new(client), "GET");
     assert!(got.body.len() == BIG_BYTES && got.body.iter().all(|&byte| byte == b'x'), "{engine}");
 }
 
-/// An application that believes to be at its own address, with its paths below `/v2`.
+/// An application that takes its own address for the public one, with its paths below `/v2`.
 fn elsewhere(head: &str, _: &[u8]) -> Vec<u8> {
     let target = head.split(' ').nth(1).unwrap();
     let host = head.lines().find_map(|line| line.strip_prefix("Host: ")).unwrap();
@@ -852,7 +854,7 @@ fn addresses_of_applications_lead_back_here(engine: &str) {
             assert_eq!((got.status, &got.fields[field]), (302, &value), "{engine} {path}");
         }
     }
-    // and so do those that name the host it is told
+    // and so do those that name the host that the application gets
     let named = route("").replace("\"upstream\"", "\"app.internal\"");
     let (server, _folder) = start(engine, &named);
     let cookies = "a=1; Path=/app/cart; HttpOnly, b=2; Secure, c=3; Path=/app";
@@ -866,7 +868,7 @@ fn addresses_of_applications_lead_back_here(engine: &str) {
     }
 }
 
-/// An application that has put before its addresses what it was told is stripped.
+/// An application that puts the stripped prefix, which it learns from a field, before its addresses.
 fn prefixed(head: &str, _: &[u8]) -> Vec<u8> {
     let prefix = head.lines().find_map(|line| line.strip_prefix("X-Forwarded-Prefix: ")).unwrap();
     let fields = format!("Location: {prefix}/there\r\nSet-Cookie: a=1; Path={prefix}\r\n");
@@ -891,7 +893,8 @@ fn echo_head(head: &str, _: &[u8]) -> Vec<u8> {
     said("200 OK", "", head.as_bytes())
 }
 
-/// What a proxy that is trusted says of the client goes on, with what is known here; what others say does not.
+/// Statements of a trusted proxy about the client go on to the application, with what this server knows;
+/// those of others do not.
 fn applications_are_told_of_clients_by_those_who_are_trusted(engine: &str) {
     let application = Application::start(echo_head);
     let app = application.addr;
@@ -952,7 +955,7 @@ fn applications_are_told_of_clients_by_those_who_are_trusted(engine: &str) {
     }
 }
 
-/// Which of several is asked.
+/// Balancing among several applications: by hash, and with few requests at first for one that is back.
 #[test]
 fn requests_of_one_kind_come_to_one_application_and_one_that_is_back_gets_few() {
     fn says(_: &str, _: &[u8]) -> Vec<u8> {
@@ -964,7 +967,7 @@ fn requests_of_one_kind_come_to_one_application_and_one_that_is_back_gets_few() 
     let asked = |server: &Server, path: &str, fields: &str| {
         assert_eq!(ask(server, "GET", path, fields, "").status, 200);
     };
-    // by URL, and by cookie: the same come to the same, and both have some
+    // by URL, and by cookie: equal requests reach the same application, and both have some
     let lines = format!(
         "[[proxy]]\npath = \"/url\"\n{to}balance = \"hash\"\nhash = \"url\"\n\
          [[proxy]]\npath = \"/cookie\"\n{to}balance = \"hash\"\nhash = \"cookie=user\"\n"
@@ -998,7 +1001,7 @@ fn requests_of_one_kind_come_to_one_application_and_one_that_is_back_gets_few() 
         assert!(first.len() >= 5 && second.len() >= 5, "{kind}: {first:?}");
     }
     drop((server, heads()));
-    // one that is back gets its share by and by
+    // an application that is back gets its share step by step
     for balance in ["round-robin", "least", "two-choices"] {
         let lines = format!(
             "[[proxy]]\npath = \"/app\"\n{to}balance = \"{balance}\"\nslow_start = \"1h\"\n"

@@ -37,7 +37,7 @@ pub(crate) fn start(engine: &str, config: &str) -> (Folder, Server) {
     (folder, server)
 }
 
-/// What a command says of a running server, and its exit code.
+/// The output of a command about a running server, and its exit code.
 pub(crate) fn forebay(server: &Server, words: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(binary());
     command.args(words).arg("-c").arg(server.file());
@@ -46,7 +46,7 @@ pub(crate) fn forebay(server: &Server, words: &[&str]) -> (Option<i32>, String) 
     (output.status.code(), said)
 }
 
-/// The same, which is done.
+/// The output of a command that must succeed.
 #[track_caller]
 pub(crate) fn done(server: &Server, words: &[&str]) -> String {
     let (code, said) = forebay(server, words);
@@ -75,7 +75,7 @@ fn ask_on(stream: &mut TcpStream, request: &str) -> u16 {
     String::from_utf8_lossy(answer.get(9..12).unwrap_or(b"0")).parse().unwrap()
 }
 
-/// The same on a connection of its own. `fields` are lines.
+/// The status of an answer on a connection of its own. `fields` are lines.
 pub(crate) fn ask(server: &Server, from: &str, fields: &str) -> u16 {
     let from: IpAddr = from.parse().unwrap();
     let Ok(mut stream) = connect_from(from, server.addr()) else { return 0 };
@@ -116,7 +116,7 @@ fn a_ban_holds_through_reloads_until_it_is_lifted(engine: &str) {
     assert_eq!(done(&server, &["policy", "bans"]), "nobody is banned\n");
 }
 
-/// The proxy is nobody's to ban, also in a network that is.
+/// The proxy itself cannot be banned, even in a network that is banned.
 fn behind_a_proxy_a_ban_is_for_the_client_that_is_stated(engine: &str) {
     let (_folder, server) = start(engine, &format!("trusted_proxies = [\"{PROXY}\"]\n"));
     let said = done(&server, &["policy", "ban", "203.0.113.9", "127.0.9.0/24"]);
@@ -133,7 +133,7 @@ fn behind_a_proxy_a_ban_is_for_the_client_that_is_stated(engine: &str) {
     let mut answers = String::new();
     kept.read_to_string(&mut answers).unwrap();
     assert!(answers.starts_with("HTTP/1.1 403 ") && answers.ends_with("hello"), "{answers}");
-    // who comes by himself says what he likes
+    // a client that comes directly may state any address
     assert_eq!(ask(&server, OTHER, "X-Forwarded-For: 203.0.113.9\r\n"), 200);
 
     let by_header = format!("trusted_proxies = [\"{PROXY}\"]\nproxy_protocol = true\n");
@@ -169,7 +169,7 @@ fn a_file_that_changes_bans_and_lifts(engine: &str) {
     let options = Options::new(folder.join("root")).engine(engine).config(&config);
     let server = Server::start(&options);
     assert_eq!([ask(&server, STRANGER, ""), ask(&server, OTHER, "")], [0, 200]);
-    // by a rename, as programs replace files
+    // a rename replaces the file, as programs do it
     folder.write("bans/next.txt", format!("{OTHER}\n127.0.11.0/24 2020-01-01T00:00:00Z\n"));
     std::fs::rename(folder.join("bans/next.txt"), &list).unwrap();
     assert!(soon(PATIENCE, || ask(&server, OTHER, "") == 0), "{}", server.stderr());
@@ -263,7 +263,7 @@ fn what_is_set_is_kept_while_the_file_says_the_same() {
     drop(successor);
 }
 
-/// A night: one address asks for much more than its part, and each step is one command.
+/// A night of an operator: one address asks for much more than its share, and each step is one command.
 #[test]
 fn a_flood_is_found_banned_and_seen_to_be_gone() {
     let each = "[[rule]]\nname = \"each\"\n\
@@ -272,7 +272,7 @@ fn a_flood_is_found_banned_and_seen_to_be_gone() {
     let flood = || (0..40).map(|_| ask(&server, STRANGER, "")).collect::<Vec<_>>();
     assert_eq!(flood().iter().filter(|status| **status == 429).count(), 35);
     assert_eq!(ask(&server, OTHER, ""), 200);
-    // 1: which rule refuses, and whom
+    // 1: the rule that refuses, and the clients
     let shown = done(&server, &["policy", "show"]);
     let most =
         shown.lines().find(|line| line.contains(STRANGER)).unwrap_or_else(|| panic!("{shown}"));
@@ -339,7 +339,7 @@ fn what_is_not_banned_is_said_with_the_reason() {
         assert!(said.contains(reason), "{words:?}: {said}");
     }
     assert_eq!(ask(&server, STRANGER, ""), 200);
-    // everybody but those
+    // every client but those
     done(&server, &["policy", "ban", "0.0.0.0/0", "--force"]);
     assert_eq!([PROXY, STRANGER, "127.0.9.9"].map(|from| ask(&server, from, "")), [200, 0, 200]);
 }

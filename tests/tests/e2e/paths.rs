@@ -1,4 +1,4 @@
-//! Paths that applications read in several ways: `ambiguous`, and what gets past a rule with it, which is nothing.
+//! Paths that applications read in several ways: `ambiguous`, and that no path gets past a rule with it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::Client;
@@ -20,7 +20,8 @@ on_each_engine!(
     no_spelling_reaches_a_receiver_past_a_rule,
 );
 
-/// An application that answers with the target it was asked for, and before it with what it was told of a decision.
+/// An application that answers with the target of its request, and before it with what it has learnt of a
+/// decision.
 fn application() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -80,7 +81,7 @@ fn start(engine: &str, ambiguous: &str, more: &str) -> (Server, Folder) {
     (Server::start(&options), folder)
 }
 
-/// Status and body of the answer in both versions of HTTP.
+/// The status and body of the answer, the same in both versions of HTTP.
 fn get(server: &Server, path: &str) -> (u16, String) {
     let mut client = Client::over(server.connect());
     assert!(client.ask(path));
@@ -170,7 +171,7 @@ const RULES: [(&str, u16); 4] = [
     ("[[rule]]\nname = \"admin\"\npath = [\"/admin\", \"/admin/*\"]\naction = \"reject\"\n", 400),
 ];
 
-/// One of these rules, with a server that decides.
+/// The lines of one of these rules, with a server that decides.
 fn made(rule: &str) -> String {
     rule.replace("APP", &application().to_string()).replace("HASH", HASH)
 }
@@ -190,7 +191,7 @@ fn every_reading_must_be_allowed(engine: &str) {
     }
 }
 
-/// The ideas of applications of what a target is.
+/// The ways in which applications read a target.
 type PathModel = (&'static str, fn(&[u8]) -> Vec<u8>);
 
 const READERS: [PathModel; 14] = [
@@ -214,7 +215,7 @@ fn decode(raw: &[u8]) -> Vec<u8> {
     decode_but(raw, b"")
 }
 
-/// Decodes once, but what stands for these bytes.
+/// Decodes once, except for the encodings of these bytes.
 fn decode_but(raw: &[u8], kept: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::new(), raw);
     while let [first, behind @ ..] = rest {
@@ -326,7 +327,7 @@ fn corpus() -> Vec<String> {
             }
         }
     }
-    // of all pairs of separators some, by a sequence of numbers that looks like chance
+    // some of all pairs of separators, by a fixed sequence of numbers that looks random
     let mut number: u64 = 38;
     let mut one_of = |list: &[&'static str]| {
         number =
@@ -349,9 +350,9 @@ fn corpus() -> Vec<String> {
         .collect()
 }
 
-/// What a corpus has come to.
+/// The outcome for a corpus.
 struct Outcome {
-    /// Whether nobody may be led to a path.
+    /// Whether a path must never be reached.
     is_closed: fn(&[u8]) -> bool,
     passed: usize,
     with_separators: usize,
@@ -411,7 +412,7 @@ fn the_corpus_would_find_leaks() {
     }
 }
 
-/// Each engine has a part of the corpus, and each rule a part of that; all has all where everything is tried.
+/// Each engine plays a part of the corpus, and each rule a part of that; in the full matrix all play all.
 fn no_spelling_gets_past_a_rule(engine: &str) {
     let corpus = corpus();
     let at = ENGINES.iter().position(|other| *other == engine).unwrap_or_default();
@@ -435,7 +436,7 @@ fn no_spelling_gets_past_a_rule(engine: &str) {
     }
 }
 
-/// A program is told the path in two ways: as it was sent, and as the rules have seen it.
+/// A program gets the path in two ways: as it was sent, and as the rules have seen it.
 fn no_spelling_reaches_a_program_past_a_rule(engine: &str) {
     let corpus = corpus();
     let at = ENGINES.iter().position(|other| *other == engine).unwrap_or_default();
@@ -463,7 +464,7 @@ fn no_spelling_reaches_a_program_past_a_rule(engine: &str) {
         outcome.by_http2(&server, second);
         assert_eq!(outcome.leaks, [""; 0], "{engine}\n{rule}");
         assert!(outcome.passed > 0, "{engine}\n{rule}");
-        // which is decoded, and not decoded again
+        // the path is decoded once
         let server = start("PATH_INFO");
         for path in two {
             let mut client = Client::over(server.connect());
@@ -514,7 +515,7 @@ fn is_not_excepted(path: &[u8]) -> bool {
     !["/x", "/pub", "/web"].into_iter().any(is_in)
 }
 
-/// What is let by is among the exceptions, whatever the application takes it for.
+/// Every path that is let through is among the exceptions, however the application reads it.
 fn no_spelling_gets_past_an_exception(engine: &str) {
     let corpus = corpus();
     let at = ENGINES.iter().position(|other| *other == engine).unwrap_or_default();

@@ -11,9 +11,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 const PHASES: [&str; 4] = ["accept", "receive", "process", "send"];
-/// All threads that the pipeline may have: as many as its phases begin with.
+/// The most threads of the pipeline: as many as its phases begin with.
 const MOST: usize = 8;
-/// Clients that take nothing hold a thread each, as in the paper.
+/// Settings with which clients that take nothing hold a thread each, as in the paper.
 const SETTINGS: &str = "pipeline.threads = 8\npipeline.period = \"500ms\"\npipeline.send_wait = \"1d\"\npipeline.accept = 2\n\
     pipeline.receive = 2\npipeline.process = 2\npipeline.send = 2\ntimeouts.send_window = \"1h\"\n";
 
@@ -29,7 +29,7 @@ fn is_of(name: &str, phase: &str) -> bool {
     name.strip_prefix(phase).is_some_and(|rest| rest.starts_with('-'))
 }
 
-/// The ids of its threads that are in a phase, by their names.
+/// The ids of the server's threads that are in a phase, by their names.
 fn of_phases(served: &WatchedServer) -> BTreeSet<String> {
     let tasks = fs::read_dir(format!("/proc/{}/task", served.pid())).unwrap().flatten();
     let is_of_phase = |name: &str| PHASES.iter().any(|phase| is_of(name, phase));
@@ -40,8 +40,8 @@ fn of_phases(served: &WatchedServer) -> BTreeSet<String> {
     named.collect()
 }
 
-/// "keta's controller: 0 transfers in 10 s of empty lists", after a load for which threads have moved. Those
-/// change their phase as they are: none is begun, none ends.
+/// "keta's controller: 0 transfers in 10 s of empty lists", after a load for which threads have moved.
+/// Threads change their phase; none starts or ends.
 #[test]
 fn threads_move_to_where_tasks_wait_and_not_between_empty_lists() {
     let folder = Folder::new();

@@ -1,5 +1,5 @@
-//! Places of applications: learnt (`in_flight = "auto"`), kept for classes (`reserve`), and how applications are told
-//! that the server is overloaded (`$overload`).
+//! Places of applications: learnt (`in_flight = "auto"`), kept for classes (`reserve`), and how
+//! applications learn that the server is overloaded (`$overload`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::queue::{CLASSES, Gate, ask, status};
@@ -27,8 +27,8 @@ on_each_engine!(
 
 on_isolated!(what_clients_say_of_overload_is_not_told);
 
-/// A pool of workers behind one queue, each of which takes as long for a request. Paths that end in `bad` are answered
-/// with 500 at once.
+/// A pool of workers behind one queue, each of which takes this long for a request. Paths that end in
+/// `bad` get 500 at once.
 fn pool(workers: usize, took: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -76,14 +76,14 @@ fn listed(served: &WatchedServer) -> String {
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
 
-/// What `upstream list` says is held, if something was learnt.
+/// The number of places that `upstream list` shows as learnt, if there is one.
 fn held(said: &str) -> Option<u32> {
     let line = said.lines().find(|line| line.contains(" at once are useful "))?;
     let (number, _) = line.split_once(" at once")?;
     number.rsplit(' ').next()?.parse().ok()
 }
 
-/// Clients that ask again and again until they are told to stop.
+/// Starts clients that ask again and again until `stop` is set.
 fn load(served: &WatchedServer, count: usize, path: &'static str, stop: &Arc<AtomicBool>) {
     for _ in 0..count {
         let (addr, stop) = (served.addr(), Arc::clone(stop));
@@ -113,12 +113,12 @@ fn places_are_learnt_and_explained(engine: &str) {
     load(&served, 24, "/", &stop);
     load(&served, 1, "/bad", &stop);
     let is_learnt = || held(&listed(&served)).is_some_and(|held| (2..=7).contains(&held));
-    // it takes some hundred answers, and a busy machine gives few
+    // learning takes some hundred answers, and a busy machine gives few
     assert!(soon(4 * PATIENCE, is_learnt), "{engine}: {}", listed(&served));
     let said = listed(&served);
     assert!(said.contains(" learnt from ") && said.contains(" answers"), "{said}");
     assert!((2..=9).contains(&served.metric("forebay_upstream_places")), "{engine}: {said}");
-    // what was learnt outlives a reload
+    // the learnt number outlives a reload
     served.reload_with(
         Options::new(folder.join("")).engine(engine).config(&config(60, "retries = 2\n")),
     );
@@ -129,7 +129,7 @@ fn places_are_learnt_and_explained(engine: &str) {
     stop.store(true, Ordering::Relaxed);
 }
 
-/// So many requests wait.
+/// Waits until this number of requests wait.
 #[track_caller]
 fn wait(served: &WatchedServer, count: u64) {
     let waiting = || served.metric("forebay_upstream_requests_waiting");
@@ -150,7 +150,7 @@ fn a_class_keeps_places(engine: &str) {
     gate.has(2);
     bulk.push(ask(&served, "/bulk/2"));
     wait(&served, 1);
-    // it has a place at once, although another waits
+    // gold has a place at once, although another request waits
     let mut gold = ask(&served, "/gold/0");
     gate.has(3);
     assert_eq!(gate.came()[2], "/gold/0", "{engine}");
@@ -168,7 +168,7 @@ fn a_place_that_is_kept_is_given_while_others_wait(engine: &str) {
     gate.has(1);
     clients.push(ask(&served, "/bulk/1"));
     wait(&served, 1);
-    // it is not kept any more
+    // the place is no longer kept
     let lines = gated(&gate, "in_flight = 2");
     served.reload_with(Options::new(folder.join("")).engine(engine).config(&lines));
     gate.has(2);
@@ -176,7 +176,8 @@ fn a_place_that_is_kept_is_given_while_others_wait(engine: &str) {
     clients.iter_mut().for_each(|client| assert_eq!(status(client), 200));
 }
 
-/// An application that answers each connection by the head of its request; the rest of what comes can be read.
+/// An application that answers each connection by the head of its request; the function can read the
+/// rest.
 fn application(answer: fn(String, BufReader<TcpStream>, TcpStream)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -197,7 +198,7 @@ fn application(answer: fn(String, BufReader<TcpStream>, TcpStream)) -> SocketAdd
     addr
 }
 
-/// An application whose answers to `/events` and to `/endless` come to no end.
+/// An application whose answers to `/events` and `/endless` never end.
 fn endless() -> SocketAddr {
     application(|head, mut reader, mut stream| {
         let said = match head.split(' ').nth(1) {
@@ -238,7 +239,7 @@ fn answers_without_an_end_keep_no_others_waiting(engine: &str) {
     assert!(served.metric("forebay_upstream_places") >= 25, "{engine}: {}", listed(&served));
 }
 
-/// An application that answers with the head it was sent.
+/// An application that answers with the head of the request.
 fn echo() -> SocketAddr {
     application(|head, _, mut stream| {
         let length = head.len();
@@ -249,7 +250,7 @@ fn echo() -> SocketAddr {
     })
 }
 
-/// The level that the application at `/echo` is told, whatever its client says.
+/// The level that the application at `/echo` gets, whatever its client says.
 fn told(served: &WatchedServer, engine: &str) -> String {
     let mut client = served.client();
     let asked =
@@ -274,7 +275,7 @@ fn what_clients_say_of_overload_is_not_told(engine: &str) {
     assert_eq!(told(&served, engine), "0", "{engine}");
 }
 
-/// The application is told of the trouble of a class below: its own requests are not refused for that.
+/// The application learns of the trouble of a class below: its own requests are not refused for that.
 fn applications_are_told_of_overload(engine: &str) {
     let (gate, echo) = (Gate::start(), echo());
     let lines = format!(
@@ -310,7 +311,7 @@ fn php_fpm_says_how_many_workers_it_has() {
         String::from_utf8(said.stdout).unwrap()
     };
     assert!(soon(PATIENCE, || list().contains("it says that it has 3 workers")), "{}", list());
-    // it may have been asked first while it began its workers
+    // the application may have been asked first while it began its workers
     let may = |places: &str| list().contains(&format!(" 0 of {places} "));
     assert!(may("3") || may("2") || may("1"), "{}", list());
 }

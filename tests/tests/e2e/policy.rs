@@ -1,4 +1,4 @@
-//! `forebay policy`, with the real program: what it says about files and running servers.
+//! `forebay policy`, with the real program: its output about files and running servers.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -168,7 +168,7 @@ fn what_is_set_holds_at_once_and_until_the_next_reload() {
              in force, and lost at the next reload, unless {file} says it too; --keep keeps it\n"
         );
         assert_eq!(said_of_set, expected, "{engine}");
-        // the connection stays, and its next request is judged anew
+        // the connection stays, and its next request is judged by the new rules
         assert_eq!(status(&mut kept, "/", ""), 403, "{engine}");
         let shown = said(&["show", "-c", file]);
         assert!(
@@ -190,15 +190,16 @@ fn what_is_set_holds_at_once_and_until_the_next_reload() {
     }
 }
 
-/// Its threads, but for those that take commands and prepare what they ask for, which come and go.
+/// The server's threads, without those that take commands and prepare what they ask for, which come and
+/// go.
 fn lasting_threads(served: &WatchedServer) -> BTreeMap<u32, String> {
     let mut threads = threads(served.pid());
     threads.retain(|_, name| !["control", "reload"].contains(&name.as_str()));
     threads
 }
 
-/// The same when they stay as they are: a pool takes a moment to begin its threads, and the kernel
-/// leaves some out of its list while another ends.
+/// The server's lasting threads once they stay the same: a pool takes a moment to begin its threads, and
+/// the kernel leaves some out of its list while another ends.
 fn settled_threads(served: &WatchedServer) -> BTreeMap<u32, String> {
     loop {
         let seen = lasting_threads(served);
@@ -224,8 +225,8 @@ fn assert_same_threads(served: &WatchedServer, kept: &mut BufReader<TcpStream>, 
             let differs = |id: &u32| before.contains_key(id) != after.contains_key(id);
             let differ: Vec<_> =
                 before.iter().chain(&after).filter(|(id, _)| differs(id)).collect();
-            // one that had nothing to do since long before, while another had; what a change has ended would
-            // be begun again by the request behind it
+            // a helper that has been idle for long, while another was not; a helper that a change has ended
+            // would be started again by the request behind it
             let is_old = |(id, name): &(&u32, &String)| {
                 before.contains_key(*id) && name.starts_with("helper-")
             };
@@ -243,7 +244,7 @@ fn a_changed_class_keeps_threads_connections_and_tables_of_paths() {
     for engine in ENGINES.iter().copied().chain(["pipeline:never"]) {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/site");
         let options = Options::new(root).engine(engine);
-        // its controller may want other threads at any time
+        // the pipeline's controller may want other threads at any time
         let options = match engine.starts_with("pipeline") {
             true => options.config("pipeline.by = \"fixed\""),
             false => options,
@@ -295,7 +296,7 @@ fn a_changed_class_keeps_threads_connections_and_tables_of_paths() {
         // a thread of process says so a moment after the client has its answer
         assert!(soon(PATIENCE, has_worked), "{engine}: {}", served.metrics());
 
-        // one more class needs other workers, and the connection stays with the old ones
+        // another class needs other workers, and the connection stays with the old ones
         configure(&format!("{renamed}[[class]]\nname = \"least\"\npriority = 2\n"));
         assert_eq!(status(&mut kept, "/", ""), 200, "{engine}");
         assert_eq!(status(&mut BufReader::new(served.connect()), "/", ""), 200, "{engine}");
@@ -353,7 +354,7 @@ fn requests_are_counted_by_class_and_watched() {
     assert_eq!(lines[0][..3], ["class", "offered/s", "admitted/s"], "{output}");
     let classes: Vec<&str> = lines[1..].iter().map(|line| line[0]).collect();
     assert_eq!(classes, ["gold", "bulk", "gold", "bulk"], "{output}");
-    // what no rule classifies is of the last class
+    // a request that no rule classifies is of the last class
     let offered = |line: usize| lines[line][1].parse::<f64>().unwrap();
     assert!(offered(2) + offered(4) > 0.0, "{output}");
     assert_eq!((lines[1][1], lines[1][3]), ("0", "0"), "{output}");
@@ -441,20 +442,21 @@ requests = { rate = "1/h", burst = 3 }
         assert!(shown.contains(&format!("over: reject 503; {count} left now\n")), "{shown}");
     };
     left(1);
-    // something else about the rule, and then all of it anew
+    // another setting of the rule changes, and then the whole file is read again: the bucket stays
     said(&["set", "-c", file, "few.stop=true"]);
     left(1);
     assert_eq!(server.reload().0, Some(0));
     left(1);
     assert_eq!([ask(), ask()], [404, 503]);
-    // one more than have been taken
+    // the bucket may hold one more than have been taken
     said(&["set", "-c", file, "few.requests.burst=4"]);
     assert_eq!([ask(), ask()], [404, 503]);
     said(&["set", "-c", file, "few.requests=none", "few.class=default"]);
     assert_eq!([ask(), ask()], [404, 404]);
 }
 
-/// What the agent may move a rate to, and what it is now; nothing moves while nobody comes.
+/// The bounds of a rate that the agent may move, and its present value; nothing moves while no request
+/// comes.
 #[test]
 fn a_rate_that_may_move_is_shown() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/site");

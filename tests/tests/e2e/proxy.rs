@@ -1,4 +1,4 @@
-//! Applications behind, reached over HTTP: what they are told, what clients get, and what becomes of
+//! Applications behind, reached over HTTP: what they get, what clients get, and what becomes of
 //! applications that fail.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
@@ -43,7 +43,7 @@ on_each_engine!(
     messages_and_trailers_go_both_ways,
 );
 
-/// An application: a thread per connection, which does what the path says.
+/// An application with a thread per connection, whose answers depend on the path.
 struct Application {
     addr: SocketAddr,
     counts: Arc<Counts>,
@@ -52,9 +52,9 @@ struct Application {
 #[derive(Default)]
 struct Counts {
     connections: AtomicUsize,
-    /// But for those that ask whether it is well.
+    /// The number of requests, except for health checks.
     requests: AtomicUsize,
-    /// Clients that left while something was owed to them.
+    /// The number of clients that left before their whole answer.
     left: AtomicUsize,
     is_sick: AtomicBool,
 }
@@ -85,12 +85,12 @@ impl Application {
     }
 }
 
-/// Serves requests until one is the last; whoever asks may go whenever it likes.
+/// Serves requests until one is the last; the client may go at any time.
 fn serve_all<R: Read, W: Write>(mut reader: BufReader<R>, mut writer: W, counts: &Counts) {
     while serve(&mut reader, &mut writer, counts).unwrap_or(false) {}
 }
 
-/// Serves one request. Says whether the connection is kept.
+/// Serves one request. Returns whether the connection is kept.
 fn serve<R: Read, W: Write>(
     reader: &mut BufReader<R>,
     writer: &mut W,
@@ -247,7 +247,7 @@ fn body(head: &str, reader: &mut impl BufRead) -> std::io::Result<Vec<u8>> {
     Ok(body)
 }
 
-/// A server with this application behind `/app`, and a file that is its own.
+/// A server with this application behind `/app`, and a file of its own.
 fn start(engine: &str, to: &str, more: &str) -> (Server, Folder) {
     let folder = Folder::new();
     folder.write("root/index.html", "own");
@@ -261,7 +261,7 @@ fn at(application: &Application) -> String {
     format!("\"http://{}\"", application.addr)
 }
 
-/// A client, with what it has received and not looked at.
+/// A client, with the bytes that it has received and not read.
 struct Client {
     stream: TcpStream,
     received: Vec<u8>,
@@ -382,12 +382,12 @@ fn answers_come_back_in_their_framing(engine: &str) {
         assert_eq!(String::from_utf8(got.body).unwrap(), body, "{engine} {path}");
         assert_eq!(got.head.matches("Date: ").count(), 1);
     }
-    // to a client that knows no chunks until the end
+    // a client that knows no chunks gets the body until the end
     client.send("GET /app/chunked HTTP/1.0\r\n\r\n");
     let mut rest = String::new();
     client.stream.read_to_string(&mut rest).unwrap();
     assert!(rest.ends_with("\r\n\r\nhello") && !rest.contains("chunked"), "{rest}");
-    // what the application is told
+    // the head that the application gets
     let mut client = Client::new(&server);
     client.send("GET /app/head?q HTTP/1.1\r\nHost: shop.example\r\nConnection: x-secret\r\nX-Secret: 1\r\nX-Forwarded-For: 6.6.6.6\r\n\r\n");
     let told = String::from_utf8(client.answer("GET").body).unwrap();
@@ -449,7 +449,7 @@ fn bodies_of_requests_have_a_bound(engine: &str) {
     client.send(&head("Content-Length: 102400"));
     client.stream.write_all(&sent[..102_400]).unwrap();
     assert_eq!(client.answer("POST").status, 200, "{engine}");
-    // nothing runs, and who waits to be asked is not
+    // the application runs nothing, and a client that waits for 100 Continue does not get one
     let asked = application.requests();
     client.send(&head("Content-Length: 102401\r\nExpect: 100-continue"));
     assert_eq!(client.answer("POST").status, 413, "{engine}");
@@ -458,13 +458,13 @@ fn bodies_of_requests_have_a_bound(engine: &str) {
     client.send(&head("Transfer-Encoding: chunked"));
     for chunk in sent.chunks(50_000) {
         let framed = [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat();
-        // it may have been answered before
+        // the server may have refused it already
         if client.stream.write_all(&framed).is_err() {
             break;
         }
     }
     assert_eq!(client.answer("POST").status, 413, "{engine}");
-    // none at all
+    // no body at all is allowed
     let (server, _folder) = start(engine, &at(&application), "body_bytes = \"0B\"");
     let mut client = Client::new(&server);
     assert_eq!(client.get("/app/sized").status, 200, "{engine}");
@@ -481,7 +481,7 @@ fn connections_are_kept_and_looked_at(engine: &str) {
     }
     // each of its threads may have one, where threads answer in turn
     assert!(application.connections() <= 8, "{engine}: {}", application.connections());
-    // the application closes each without a word: nobody is told
+    // the application closes each connection silently: no client notices
     for _ in 0..20 {
         let got = client.get("/app/once");
         assert_eq!((got.status, got.body), (200, b"hello".to_vec()), "{engine}");
@@ -516,13 +516,14 @@ fn applications_that_fail_are_told_apart(engine: &str) {
     assert!(String::from_utf8(got.body).unwrap().contains("cannot be reached"));
 }
 
-/// An address at which connections come about no more, and are not refused: nobody accepts, and no more wait to be.
+/// An address at which connections neither come about nor are refused: no server accepts, and the backlog
+/// is full.
 fn crowded() -> (OwnedFd, Vec<TcpStream>, SocketAddr) {
     let listener = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     net::bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     net::listen(&listener, 0).unwrap();
     let addr = SocketAddr::try_from(net::getsockname(&listener).unwrap()).unwrap();
-    // what a busy kernel delays is not taken for a crowd
+    // a delay of a busy kernel is not taken for a full backlog
     let first = TcpStream::connect(addr).unwrap();
     poll(&mut [PollFd::new(&listener, PollFlags::IN)], None).unwrap();
     let next = || TcpStream::connect_timeout(&addr, Duration::from_millis(200)).ok();
@@ -538,7 +539,7 @@ fn each_step_has_a_time_of_its_own(engine: &str) {
     let got = Client::new(&server).get("/app/sized");
     assert_eq!(got.status, 504, "{engine}");
     assert!(String::from_utf8(got.body).unwrap().contains("could not be reached in time"));
-    // one that stops in its answer
+    // an application that stops in its answer
     let application = Application::start();
     let lines = "timeouts = { connect = \"5m\", head = \"1h\", silence = \"1s\" }";
     let (server, _folder) = start(engine, &at(&application), lines);
@@ -560,7 +561,7 @@ fn what_is_safe_is_asked_elsewhere(engine: &str) {
         client.send("POST /app/sum HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
         assert_eq!(client.answer("POST").status, 200, "{engine}: there was no connection");
     }
-    // what may have run is not asked again
+    // a request that may have run is not sent again
     let (one, other) = (Application::start(), Application::start());
     let (server, _folder) =
         start(engine, &format!("{}, {}", at(&one), at(&other)), "max_fails = 0");
@@ -592,7 +593,8 @@ fn a_backup_answers_while_no_other_is_well(engine: &str) {
     assert!(soon(PATIENCE, || answers(10) == (0, 10)), "{engine}: the backup is not asked");
     one.counts.is_sick.store(false, SeqCst);
     assert!(soon(PATIENCE, || answers(10) == (10, 0)), "{engine}: it is not asked again");
-    // one that breaks off is well until it has failed often enough, and its requests go on
+    // an application that breaks off counts as healthy until it has failed often enough, and its requests
+    // go on
     let (server, _folder) = with_backup(&format!("\"http://{}\"", free_addr()));
     let mut client = Client::new(&server);
     for _ in 0..10 {
@@ -632,9 +634,9 @@ fn one_that_hangs_is_not_waited_for_twice(engine: &str) {
     }
 }
 
-/// Of two requests that may be repeated, and of two that may not, the smaller status first.
+/// Statuses of two requests that may be repeated, and of two that may not, the smaller status first.
 fn statuses_beside_one_that_hangs(engine: &str) -> [u16; 4] {
-    // it takes connections, and nobody reads from them
+    // this one takes connections and never reads from them
     let hangs = TcpListener::bind("127.0.0.1:0").unwrap();
     let (well, hung) = (Application::start(), hangs.local_addr().unwrap());
     let more = "balance = \"round-robin\"\nmax_fails = 0\nretries = 1\nretry_budget = \"100%\"\n\
@@ -643,7 +645,7 @@ fn statuses_beside_one_that_hangs(engine: &str) -> [u16; 4] {
     let mut client = Client::new(&server);
     let mut get = || client.get("/app/sized").status;
     let gets = [get(), get()];
-    // it may have taken an order
+    // the application may have taken an order
     let post = |client: &mut Client| {
         client.send("POST /app/sum HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
         client.answer("POST").status
@@ -656,7 +658,7 @@ fn statuses_beside_one_that_hangs(engine: &str) -> [u16; 4] {
 fn hasty_applications_get_new_connections(engine: &str) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
-    // it answers one request, and closes when the next one comes
+    // an application that answers one request, and closes when the next one comes
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             thread::spawn(move || {
@@ -738,7 +740,7 @@ fn other_protocols_pass_through_and_survive_a_reload(engine: &str) {
     client.stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(client.take(3).unwrap(), b"bye", "{engine}: and the ends, each on its own");
     assert!(!client.more());
-    // what was not asked for is not passed on
+    // an upgrade that was not asked for is not passed on
     assert_eq!(Client::new(&server).get("/app/upgrade").status, 502);
 }
 
@@ -771,7 +773,7 @@ fn an_answer_after_a_reload_is_that_of_its_site(engine: &str) {
     a.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").unwrap();
     let got = of_a.answer("POST");
     assert!(got.head.contains("X-Site: a\r\n") && got.body == b"hi", "{engine}: {got:?}");
-    // one that is not there any more
+    // a site that is no longer there
     server.configure(&options(&["a"]));
     assert_eq!(server.reload().0, Some(0));
     drop(b);
@@ -788,7 +790,7 @@ fn a_client_that_leaves_cancels(engine: &str) {
         .unwrap();
     drop(client);
     assert!(soon(PATIENCE, || application.counts.left.load(SeqCst) == 1), "{engine}");
-    // one that only sends no more gets its answer
+    // a client that only ends its sending direction gets its answer
     let mut client = Client::new(&server);
     client.send("GET /app/big HTTP/1.1\r\nHost: a\r\n\r\n");
     client.stream.shutdown(Shutdown::Write).unwrap();
@@ -841,14 +843,14 @@ fn many_streams_are_passed_on_beside_one_another(engine: &str) {
     for path in ["/app/die-in-body", "/app/die-in-chunk"] {
         assert!(client.get(path).reset.is_some(), "{engine} {path}");
     }
-    // one that is given up is cancelled, and the others go on
+    // a request that is given up is cancelled, and the others go on
     client.reset(waiting);
     assert!(soon(PATIENCE, || application.counts.left.load(SeqCst) == 1), "{engine}");
     assert_eq!(client.get("/app/sized").body, b"hello");
 }
 
-/// A stream that is open for long, with small messages in both directions, meets no budget; what follows the
-/// bodies is passed on, and so are interim answers.
+/// A stream that is open for long, with small messages in both directions, meets no budget; trailers are
+/// passed on, and so are interim answers.
 fn messages_and_trailers_go_both_ways(engine: &str) {
     let application = Application::start();
     let (server, _folder) = start(engine, &at(&application), "remove = [\"X-Debug\"]");
@@ -871,7 +873,7 @@ fn messages_and_trailers_go_both_ways(engine: &str) {
     assert!(got.body == sent && got.is_whole, "{engine}: {} of {}", got.body.len(), sent.len());
     // not what may not be there (RFC 9110 section 6.5.1), or not in the head either
     assert_eq!(got.trailers, [("x-sum".to_owned(), "5".to_owned())], "{engine}");
-    // those of an application, whose request has none
+    // the trailers of an application, for a request without any
     let got = client.get("/app/chunked");
     assert_eq!(got.trailers, [("x-sum".to_owned(), "5".to_owned())], "{engine}");
     let fields = [("expect", "100-continue"), ("content-length", "3")];
@@ -882,8 +884,8 @@ fn messages_and_trailers_go_both_ways(engine: &str) {
     assert!(client.goodbyes.is_empty(), "{engine}: {:?}", client.goodbyes);
 }
 
-/// An application that says it is not well is not asked before it says that it is, and no request has to
-/// find out.
+/// An application that reports itself as unhealthy is not asked before it reports the opposite, and no
+/// request has to find out.
 #[test]
 fn applications_are_asked_whether_they_are_well() {
     let (one, other) = (Application::start(), Application::start());

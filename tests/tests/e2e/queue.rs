@@ -1,4 +1,4 @@
-//! Requests that wait because applications have as much under way as they may: who is next, who is
+//! Requests that wait because applications have as much under way as they may: which is next, which are
 //! refused, and what becomes of them when something changes meanwhile.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
@@ -35,7 +35,7 @@ on_each_engine!(
     a_body_that_drips_gives_its_place_up,
 );
 
-/// An application that writes down what it is asked, and answers when it is told to.
+/// An application that writes down its requests, and answers when a test allows it.
 #[derive(Clone)]
 pub(crate) struct Gate {
     pub(crate) addr: SocketAddr,
@@ -46,12 +46,12 @@ pub(crate) struct Gate {
 struct State {
     /// The paths that came, in their order.
     came: Vec<String>,
-    /// Their heads.
+    /// The heads of these requests.
     heads: Vec<String>,
-    /// How many of them may be answered.
+    /// The number of requests that may be answered.
     answered: usize,
     connections: usize,
-    /// Nobody is answered any more.
+    /// Whether the application has ended: it answers no further request.
     has_ended: bool,
 }
 
@@ -117,7 +117,7 @@ impl Gate {
         self.state.0.lock().unwrap().came.clone()
     }
 
-    /// What the last but `back` was asked with, without what differs from request to request.
+    /// The head of the last request but `back`, without the fields that differ from request to request.
     fn head(&self, back: usize) -> String {
         let state = self.state.0.lock().unwrap();
         let head = &state.heads[state.heads.len() - 1 - back];
@@ -125,13 +125,13 @@ impl Gate {
         lines.collect()
     }
 
-    /// So many requests are there.
+    /// Waits until this number of requests have come.
     #[track_caller]
     pub(crate) fn has(&self, count: usize) {
         assert!(soon(PATIENCE, || self.came().len() >= count), "{:?}", self.came());
     }
 
-    /// Lets so many more be answered.
+    /// Lets this number of further requests be answered.
     pub(crate) fn answer(&self, count: usize) {
         self.state.0.lock().unwrap().answered += count;
         self.state.1.notify_all();
@@ -147,18 +147,18 @@ impl Gate {
     }
 }
 
-/// Gold before bulk, by the path.
+/// Classes by the path: gold comes before bulk.
 pub(crate) const CLASSES: &str = "[[class]]\nname = \"gold\"\npriority = 0\n\
      [[class]]\nname = \"bulk\"\npriority = 1\n\
      [[rule]]\nname = \"gold\"\npath = \"/gold/*\"\nclass = \"gold\"\n\
      [[rule]]\nname = \"bulk\"\npath = \"/bulk/*\"\nclass = \"bulk\"\n";
 
-/// The same classes; bulk has a share.
+/// The same classes, with a share for bulk.
 pub(crate) fn classes_with_a_share() -> String {
     CLASSES.replace("priority = 1\n", "priority = 1\nshare = \"40%\"\n")
 }
 
-/// A server in front of it: what it says of the application, and the classes.
+/// A server in front of the application, with these settings of the route, and these classes.
 fn serve(engine: &str, gate: &Gate, route: &str, classes: &str) -> (WatchedServer, Folder) {
     let folder = Folder::new();
     folder.write("index.html", "own");
@@ -168,7 +168,7 @@ fn serve(engine: &str, gate: &Gate, route: &str, classes: &str) -> (WatchedServe
 }
 
 fn proxied(gate: &Gate, route: &str, classes: &str) -> String {
-    // nobody has waited too long while a busy machine does the rest of a test, unless that is the matter
+    // no request waits too long while a busy machine does the rest of a test, unless that is the subject
     let is_bounded = route.contains("in_flight") && !route.contains("queue.time");
     let time = if is_bounded { "queue.time = \"5m\"\n" } else { "" };
     format!("[[proxy]]\npath = \"/\"\nto = \"http://{}\"\n{route}\n{time}{classes}", gate.addr)
@@ -180,7 +180,7 @@ pub(crate) fn ask(served: &WatchedServer, path: &str) -> Client {
     client
 }
 
-/// So many requests wait.
+/// Waits until this number of requests wait.
 #[track_caller]
 fn wait(served: &WatchedServer, count: u64) {
     let waiting = || served.metric("forebay_upstream_requests_waiting");
@@ -219,8 +219,8 @@ fn a_class_with_a_share_is_not_starved(engine: &str) {
     bulk_has_its_share(engine, &gate, &served, wait);
 }
 
-/// Bulk is served before gold has been, of which as many requests come: one at a time is let through. `wait`
-/// waits until so many requests wait.
+/// Bulk is served before all of gold, whose requests keep coming: the gate lets one through at a time.
+/// `wait` waits until this number of requests wait.
 pub(crate) fn bulk_has_its_share(
     engine: &str,
     gate: &Gate,
@@ -246,7 +246,7 @@ pub(crate) fn bulk_has_its_share(
     assert!(bulk_meanwhile >= 1, "{engine}: {came:?}");
 }
 
-/// Clients are spread over queues at random, and two share one by chance once in a thousand times: so
+/// Clients are spread over queues at random, and two share one by chance once in a thousand times. So
 /// three servers in a row must fail.
 fn clients_of_a_class_take_turns(engine: &str) {
     let mut orders = Vec::new();
@@ -260,7 +260,7 @@ fn clients_of_a_class_take_turns(engine: &str) {
     assert!(are_in_turn, "{engine}: {orders:?}");
 }
 
-/// What came to the gate of a new server, in this order.
+/// The order in which requests reach the gate of a new server.
 fn order_of_two_clients(engine: &str) -> Vec<String> {
     let gate = Gate::start();
     let folder = Folder::new();
@@ -307,8 +307,8 @@ fn a_full_queue_refuses_and_lower_classes_give_way(engine: &str) {
     assert_eq!(status(&mut only), 200);
 }
 
-/// While one request is let through and one may wait, whose place gold takes: others are refused. `wait` waits
-/// until so many requests wait. Returns the client that gave way.
+/// Fills the server: one request is let through and one may wait, whose place gold takes; others are
+/// refused. `wait` waits until this number of requests wait. Returns the client that gave way.
 pub(crate) fn gold_takes_the_only_place(
     engine: &str,
     gate: &Gate,
@@ -332,7 +332,8 @@ pub(crate) fn gold_takes_the_only_place(
     second
 }
 
-/// How many requests of a class were refused because they would have waited too long, or had no place to.
+/// The number of a class's requests that were refused because they would have waited too long, or had no
+/// place to wait.
 pub(crate) fn refused(served: &WatchedServer, class: &str) -> u64 {
     served.metric(&format!(
         "forebay_class_refused_total{{class=\"{class}\",place=\"request\",reason=\"queue\"}}"
@@ -362,14 +363,14 @@ fn who_leaves_is_not_asked_for(engine: &str) {
     wait(&served, 1);
     let mut stays = ask(&served, "/bulk/1");
     wait(&served, 2);
-    // a reset: who only ends its direction may wait for its answer
+    // a reset: a client that only ends its direction may still wait for its answer
     set_socket_linger(leaves.stream(), Some(Duration::ZERO)).unwrap();
     drop(leaves);
     wait(&served, 1);
     gate.answer(2);
     assert_eq!((status(&mut first), status(&mut stays)), (200, 200));
     assert_eq!(gate.came(), ["/bulk/0", "/bulk/1"], "{engine}");
-    // one that leaves while it is asked for makes room when the application has done with it
+    // a client that leaves while its request is at the application makes room when that has finished
     let mut leaves = ask(&served, "/bulk/2");
     gate.has(3);
     let mut next = ask(&served, "/bulk/3");
@@ -384,8 +385,8 @@ fn who_leaves_is_not_asked_for(engine: &str) {
     assert_eq!(status(&mut next), 200);
 }
 
-/// With `abort_on_close` a FIN ends a request that waits, and one that is asked for: its place is free when the
-/// application has done with it.
+/// With `abort_on_close` a FIN ends a request that waits, and one that is under way: its place is free
+/// when the application has finished.
 fn an_end_is_a_departure_where_that_is_said(engine: &str) {
     let gate = Gate::start();
     let (served, _folder) = serve(engine, &gate, "in_flight = 1\nabort_on_close = true", CLASSES);
@@ -396,7 +397,7 @@ fn an_end_is_a_departure_where_that_is_said(engine: &str) {
     wait(&served, 1);
     let mut third = ask(&served, "/bulk/2");
     wait(&served, 2);
-    // one that waits, and one that is asked for
+    // one request that waits, and one that is at the application
     end(&mut second);
     wait(&served, 1);
     end(&mut first);
@@ -405,7 +406,7 @@ fn an_end_is_a_departure_where_that_is_said(engine: &str) {
     gate.answer(1);
     gate.has(2);
     assert_eq!(gate.came(), ["/bulk/0", "/bulk/2"], "{engine}");
-    // what else has come of such a client keeps nothing
+    // further requests of such a client keep nothing
     let head = "GET /bulk/5 HTTP/1.1\r\nHost: a\r\n\r\n";
     third.stream().write_all(head.as_bytes()).unwrap();
     end(&mut third);
@@ -415,7 +416,7 @@ fn an_end_is_a_departure_where_that_is_said(engine: &str) {
     gate.has(3);
     gate.answer(1);
     assert_eq!(status(&mut fourth), 200, "{engine}");
-    // a stream that is reset, and then the end of its connection, on which another is
+    // a stream is reset, and then its connection ends while another stream waits
     let stream = wire::connect(served.addr());
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut client = http2::Client::on(stream.try_clone().unwrap());
@@ -453,7 +454,8 @@ fn a_reload_finds_those_that_wait(engine: &str) {
     reload(&proxied(&gate, "in_flight = 3", CLASSES));
     gate.has(3);
     wait(&served, 1);
-    // and for fewer than there are; another class comes, and the last one waits where it was
+    // then there is room for fewer requests than are in flight, and there is one more class: the last
+    // request keeps its place in the queue
     let more = format!("{CLASSES}[[class]]\nname = \"least\"\npriority = 2\n");
     reload(&proxied(&gate, "in_flight = 2", &more));
     wait(&served, 1);
@@ -462,7 +464,7 @@ fn a_reload_finds_those_that_wait(engine: &str) {
     wait(&served, 1);
     gate.answer(3);
     clients.iter_mut().for_each(|client| assert_eq!(status(client), 200, "{engine}"));
-    // without a bound nobody waits
+    // without a bound no request waits
     let mut clients: Vec<_> = (4..8).map(|n| ask(&served, &format!("/bulk/{n}"))).collect();
     wait(&served, 2);
     reload(&proxied(&gate, "", CLASSES));
@@ -515,7 +517,7 @@ fn sites_that_share_an_application_count_together(engine: &str) {
             gate.addr
         )
     };
-    // what a route says of its own requests makes no other application of it
+    // settings of a route for its own requests do not make another application of it
     let lines = site("one", "timeouts.head = \"5m\"") + &site("two", "prefix = \"/v2\"");
     let served = WatchedServer::with(Options::new(folder.join("")).engine(engine).config(&lines));
     let ask_of = |site: &str| {
@@ -532,7 +534,7 @@ fn sites_that_share_an_application_count_together(engine: &str) {
     assert_eq!((status(&mut one), status(&mut two)), (200, 200), "{engine}");
 }
 
-/// One is taken out by command, and stays out through a reload.
+/// A command takes an upstream out, and it stays out through a reload.
 #[test]
 fn an_upstream_is_taken_out_and_back_in() {
     let (one, other) = (Gate::start(), Gate::start());
@@ -589,7 +591,7 @@ fn an_upstream_is_taken_out_and_back_in() {
     assert_eq!(asked(&one), 6);
 }
 
-/// What becomes of requests is in their lines, and that an application fails is said.
+/// Log lines show what happened to requests, and the failure of an application is reported.
 #[test]
 fn the_log_says_which_upstream_was_asked_and_what_came_of_it() {
     let gate = Gate::start();
@@ -653,13 +655,13 @@ fn bodies_wait_with_their_client(engine: &str) {
     wait(&served, 1);
     gate.answer(2);
     assert_eq!(status(&mut first), 200);
-    // it is received as the application takes it
+    // the body is received as the application takes it
     second.stream().write_all(&vec![b'x'; 200_000]).unwrap();
     let answer = second.answer().unwrap();
     assert_eq!((answer.status, answer.body.len()), (200, 200_000), "{engine}");
 }
 
-/// What the application is told is written anew when a request has its turn.
+/// The fields for the application are written anew when a request has its turn.
 fn what_has_waited_is_asked_as_if_it_had_not(engine: &str) {
     let gate = Gate::start();
     let route = "in_flight = 1\nset = { X-Asked = \"$path $header.X-Mine\" }\nprefix = \"/app\"";
@@ -742,13 +744,13 @@ fn a_body_that_drips_gives_its_place_up(engine: &str) {
     assert_eq!(status(&mut ask(&served, "/bulk/3")), 200, "{engine}");
     assert_eq!(client.answer(drips).status, 408, "{engine}");
     assert_eq!(gate.came(), ["/bulk/1", "/bulk/3"], "{engine}");
-    // to have looked is no timeout, and the application is not blamed
+    // the check of the body is no timeout, and the application is not blamed
     let late = || served.metric("forebay_timeouts_total{kind=\"upstream_flow\"}");
     assert!(soon(PATIENCE, || late() == 2), "{engine}: {}", late());
     assert_eq!(served.metric("forebay_upstream_requests_total{result=\"failed\"}"), 0);
 }
 
-/// 502, 503 and 504 in the place of an application are told apart for each class.
+/// Counters distinguish 502, 503 and 504 in the place of an application for each class.
 #[test]
 fn what_is_not_answered_is_counted_by_class() {
     let (gate, late) = (Gate::start(), Gate::start());
@@ -785,7 +787,7 @@ fn what_is_not_answered_is_counted_by_class() {
     for row in [["gold", "503", "1"], ["bulk", "502", "2"], ["bulk", "504", "1"]] {
         assert!(rows.iter().any(|known| known == &row), "{row:?}: {shown}");
     }
-    // a client that leaves: its line says of whom it was asked
+    // a client leaves: its line has the application that was asked
     let mut leaves = ask(&served, "/gold/full?leaves");
     gate.has(2);
     set_socket_linger(leaves.stream(), Some(Duration::ZERO)).unwrap();
@@ -799,7 +801,7 @@ fn what_is_not_answered_is_counted_by_class() {
     assert!(soon(PATIENCE, line), "{}", served.stdout());
 }
 
-/// What waits for an application for longer than its class should is overload: rules for that hold, with and
+/// A wait for an application beyond the limit of its class is overload: rules for overload hold, with and
 /// without the agent, and no longer than it lasts.
 #[test]
 fn who_waits_for_an_application_brings_rules_for_overload_into_force() {

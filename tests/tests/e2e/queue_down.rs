@@ -27,7 +27,7 @@ on_isolated!(
 
 const WAITING: &str = "forebay_upstream_requests_waiting";
 
-/// An application that answers with what it was sent. It ends as one that is stopped gently does.
+/// An application that answers with the request that it got. It ends like one that is stopped gracefully.
 struct Application {
     addr: SocketAddr,
     is_ending: Arc<AtomicBool>,
@@ -60,10 +60,10 @@ impl Application {
         Application { addr, is_ending, accepts: Some(accepts), connections }
     }
 
-    /// Takes no more, answers what it has, and ends.
+    /// Accepts no more, answers its requests, and ends.
     fn stop(mut self) -> SocketAddr {
         self.is_ending.store(true, SeqCst);
-        // it sees that when one more comes
+        // its thread notices that with the next connection
         let last = TcpStream::connect(self.addr).unwrap();
         self.accepts.take().unwrap().join().unwrap();
         drop(last);
@@ -132,7 +132,7 @@ fn get(served: &WatchedServer) -> (u16, bool) {
     (answer.status, answer.field("retry-after").is_some())
 }
 
-/// So many requests wait. Stages do not tell.
+/// Waits until this number of requests wait. Stages have no such metric.
 fn wait_for(served: &WatchedServer, engine: &str, count: u64) {
     if engine != ISOLATED {
         let waiting = || served.metric(WAITING);
@@ -156,7 +156,7 @@ fn requests_wait_for_an_application_that_is_started_again(engine: &str) {
     let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
     posts.stream().write_all(head.as_bytes()).unwrap();
     wait_for(&served, engine, 6);
-    // one that leaves does not wait
+    // a client that leaves does not wait
     drop(clients.pop());
     wait_for(&served, engine, 5);
     let application = Application::start(addr);
@@ -195,7 +195,7 @@ fn what_is_waited_for_has_bounds(engine: &str) {
     application.stop();
 }
 
-/// Two applications are started again in turn, again and again, while clients ask: none of them notices.
+/// Two applications are restarted in turn, again and again, while clients ask: no client notices.
 fn applications_are_started_again_one_after_the_other(engine: &str) {
     let folder = Folder::new();
     let mut applications: Vec<_> = (0..2).map(|_| Application::start(free_addr())).collect();
@@ -228,7 +228,7 @@ fn applications_are_started_again_one_after_the_other(engine: &str) {
             assert!(soon(4 * PATIENCE, is_asked), "{engine}: nobody asks");
             let addr = applications.remove(0).stop();
             if turn % 3 == 2 {
-                // and once there is none at all
+                // and once no application is left at all
                 let other = applications.remove(0).stop();
                 wait_for(&served, engine, 8);
                 applications.push(Application::start(other));

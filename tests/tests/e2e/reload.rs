@@ -1,4 +1,4 @@
-//! Reloads while clients are served: nobody notices, but for the new content.
+//! Reloads while clients are served: no client notices anything but the new content.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -23,21 +23,21 @@ forebay_tests::on_each_engine! {
     the_admin_listener_moves_and_what_needs_a_restart_says_so,
 }
 
-/// Clients that keep their connections.
+/// The number of clients that keep their connections.
 const CLIENTS: usize = 64;
 
-/// How long each of them is idle after an answer, at most. About a hundred requests are made while a
-/// reload lasts; where there is time for all, they ask for more than the server can do.
+/// The longest time that each client is idle after an answer. About a hundred requests are made during a
+/// reload; in the full matrix they ask for more than the server can do.
 fn most_idle_ms() -> u64 {
     if is_full_matrix() { 20 } else { 60 }
 }
 
-/// How long a client that connects for each request is away in between.
+/// The time that a client that connects for each request pauses in between.
 fn away() -> Duration {
     Duration::from_millis(if is_full_matrix() { 0 } else { 2 })
 }
 
-/// One root for each version; what is in it says which.
+/// A root for each version, with files that name it.
 struct Roots(PathBuf);
 
 impl Roots {
@@ -93,10 +93,10 @@ fn connect(addr: SocketAddr) -> std::io::Result<BufReader<TcpStream>> {
     Ok(BufReader::new(stream))
 }
 
-/// What the clients and the operator share.
+/// The state that the clients and the operator share.
 #[derive(Default)]
 struct Shared {
-    /// The version that a reload has confirmed: nothing older may come after.
+    /// The version that a reload has confirmed: no older one may come after.
     least: AtomicU64,
     stop: AtomicBool,
     answers: AtomicU64,
@@ -129,8 +129,8 @@ fn keep_alive(shared: &Arc<Shared>, addr: SocketAddr, count: usize) -> Vec<JoinH
     (0..count).map(client).collect()
 }
 
-/// Clients that connect for each request. If the address `may_be_gone`, a refused connection is
-/// what they expect now and then, but one that was accepted is answered.
+/// Clients that connect for each request. If the address `may_be_gone`, they expect a refused connection
+/// now and then, but an accepted one is answered.
 fn one_each(shared: &Arc<Shared>, addr: SocketAddr, may_be_gone: bool) -> JoinHandle<()> {
     let shared = Arc::clone(shared);
     std::thread::spawn(move || {
@@ -179,7 +179,7 @@ fn reloads_lose_nobody_and_leave_nothing_stale(engine: &str) {
         server.configure(&options(version));
         reload(&server);
         shared.least.store(version, Ordering::Release);
-        // what was replaced is watched for up to a second more, and watches are few for all tests
+        // replaced directories are watched for up to a second more, and all tests share few watches
         std::thread::sleep(Duration::from_millis(100));
     }
     let answers = finish(&shared, clients);
@@ -187,7 +187,7 @@ fn reloads_lose_nobody_and_leave_nothing_stale(engine: &str) {
     eprintln!("{engine}: {reloads} reloads, {answers} answers");
 }
 
-/// Each content watches its directories. Threads that serve nobody let go of theirs, too.
+/// Each content watches its directories. Threads without connections let go of the old ones, too.
 fn what_was_replaced_is_let_go_without_a_request(engine: &str) {
     if engine == "pipeline:never" {
         // a thread that waits in a list keeps what it had until it has something to do
@@ -201,7 +201,7 @@ fn what_was_replaced_is_let_go_without_a_request(engine: &str) {
         let links = files.filter_map(|file| fs::read_link(file.unwrap().path()).ok());
         links.filter(|link| link.ends_with("anon_inode:inotify")).count()
     };
-    // as many threads as there are clients have it
+    // as many threads as there are clients have the content
     let mut clients: Vec<_> = (0..20).map(|_| connect(server.addr()).unwrap()).collect();
     assert!(clients.iter_mut().all(|client| ask(client, "").unwrap() == 0));
     // where TLS is spoken the files of certificates are watched, too, soon after the start
@@ -272,7 +272,8 @@ fn a_bad_file_changes_nothing_and_the_command_says_why(engine: &str) {
         assert!(message.contains("nothing has changed"), "{message}");
         assert_eq!(ask(&mut connect(server.addr()).unwrap(), "").unwrap(), 0);
     }
-    // nobody accepts from what was opened for more loops before the second address was refused
+    // no thread accepts from sockets that were opened for more loops before the second address was
+    // refused
     let mut more = options(0).config("[[listener]]\nlisten = [\"192.0.2.1:1\"]");
     more.workers = 8;
     server.configure(&more);

@@ -1,5 +1,5 @@
-//! Requests that may run twice, and those that may not, under way in an application when a process of `isolated`
-//! ends: what the client is told, and how often the application was asked.
+//! Requests that may run twice, and those that may not, under way in an application when a process of
+//! `isolated` ends: what the client gets, and how often the application was asked.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::isolated::{end, get, signal, site, stage, told};
@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// An application that answers nothing the first time that it is asked for a path.
+/// An application that does not answer the first request for a path.
 struct Application {
     addr: SocketAddr,
-    /// How often it was asked, by method and path.
+    /// The number of requests, by method and path.
     asked: Arc<Mutex<HashMap<String, usize>>>,
 }
 
@@ -68,14 +68,14 @@ fn answer(client: &TcpStream, asked: &Mutex<HashMap<String, usize>>) -> Option<(
         let text = format!("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\ntime {times}");
         return writer.write_all(text.as_bytes()).ok();
     }
-    // until who has asked goes
+    // until the client goes
     let _ = reader.read(&mut [0]);
     None
 }
 
 fn start(folder: &Folder, application: &Application, http2: &str, repeats: bool) -> Server {
-    // one of each: it is known who has the request; and a slow machine has time to acknowledge it, while a copy
-    // that was refused does not wait for so long
+    // one process of each stage, so that the test knows which one has the request; a slow machine has
+    // time to acknowledge it, and a copy that was refused does not wait for so long
     let config = format!(
         "isolated.acknowledge_floor = \"1m\"\nisolated.acknowledge_ceiling = \"1m\"\n\
          isolated.http2 = \"{http2}\"\nisolated.process = 1\nisolated.respond = 1\n\
@@ -85,7 +85,7 @@ fn start(folder: &Folder, application: &Application, http2: &str, repeats: bool)
     Server::start(&Options::new(folder.join(".")).engine("isolated").config(&config))
 }
 
-/// Has this asked, and ends a process while it runs. What the client is told.
+/// Asks for this, and ends a process while the request runs. Returns what the client gets.
 fn ask(server: &Server, application: &Application, line: &str, ends: &str) -> (String, Vec<u8>) {
     let addr = server.addr();
     let request = format!(
@@ -103,8 +103,8 @@ fn ask(server: &Server, application: &Application, line: &str, ends: &str) -> (S
     (status, body)
 }
 
-/// Over HTTP/1.1 it may have run as soon as something was written. A stage that only comes late to it is waited
-/// for: its pings go unanswered meanwhile, and requests that may run twice go to another.
+/// Over HTTP/1.1 a request may have run as soon as bytes of it were written. A stage that is only late is
+/// waited for: its pings go unanswered meanwhile, and requests that may run twice go to another.
 #[test]
 fn a_post_outlives_a_stage_that_is_late() {
     let folder = site();
@@ -112,7 +112,7 @@ fn a_post_outlives_a_stage_that_is_late() {
                   isolated.process = 1\nisolated.ping = \"100ms\"\n";
     let server = Server::start(&Options::new(folder.join(".")).engine("isolated").config(config));
     let addr = server.addr();
-    // it has an idle connection, and its time was measured
+    // the link has an idle connection, and its time was measured
     assert_eq!(told(&get(addr, "/text.txt")).0, "HTTP/1.1 200 OK");
     for (name, method) in [("process 1", "POST"), ("process 1", "PUT")] {
         let pid = stage(&server, name, 0);
@@ -125,7 +125,7 @@ fn a_post_outlives_a_stage_that_is_late() {
         thread::sleep(Duration::from_millis(1500));
         assert!(!client.is_finished(), "{}", server.stderr());
         signal(pid, Signal::CONT);
-        // respond takes neither, and says so
+        // respond accepts neither method and answers 405
         assert_eq!(told(&client.join().unwrap()).0, "HTTP/1.1 405 Method Not Allowed", "{name}");
     }
     end(server);

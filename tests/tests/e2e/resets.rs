@@ -1,4 +1,5 @@
-//! Requests that their client gives up over HTTP/2 as soon as it has made them: what an application gets of them.
+//! Requests that their client gives up over HTTP/2 as soon as it has made them, and the part of them that
+//! an application gets.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::queue::Gate;
@@ -22,7 +23,7 @@ on_each_engine!(
     a_trusted_proxy_may_give_up_what_its_clients_do,
 );
 
-/// What a client gives up counts where it comes from; its requests wait there.
+/// With stages, requests that are given up count in receive, and wait there.
 #[test]
 fn between_stages_no_more_is_asked_for() {
     what_is_given_up_in_the_same_write_is_not_asked_for(ISOLATED);
@@ -30,7 +31,7 @@ fn between_stages_no_more_is_asked_for() {
     a_trusted_proxy_may_give_up_what_its_clients_do(ISOLATED);
 }
 
-/// What every client sends first, and empty settings.
+/// The bytes that every client sends first, and empty settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -38,14 +39,14 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A GET without a body, in literals.
+/// The frame of a GET without a body, in literals.
 fn get(stream: u32, path: &str) -> Vec<u8> {
     let mut block = vec![0x82, 0x86, 0x01, 1, b'a', 0x04, u8::try_from(path.len()).unwrap()];
     block.extend(path.as_bytes());
     frame(1, 0b101, stream, &block)
 }
 
-/// A POST with a short body, which [`Gate`] sends back.
+/// The frames of a POST with a short body, which [`Gate`] sends back.
 fn post(stream: u32, path: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x86, 0x01, 1, b'a', 0x04, u8::try_from(path.len()).unwrap()];
     block.extend(path.as_bytes());
@@ -69,7 +70,7 @@ fn serve_with(engine: &str, gate: &Gate, more: &str, route: &str) -> (WatchedSer
     (WatchedServer::with(options), folder)
 }
 
-/// Three hundred, more than may be under way; behind them one that is not given up.
+/// Three hundred requests are given up, more than may be under way; the request behind them is not.
 fn what_is_given_up_in_the_same_write_is_not_asked_for(engine: &str) {
     let gate = Gate::start();
     let (served, _folder) = serve(engine, &gate, "");
@@ -89,7 +90,7 @@ fn what_is_given_up_in_the_same_write_is_not_asked_for(engine: &str) {
     gate.answer(came.len());
 }
 
-/// No more than may be under way, whatever their clients do.
+/// No more requests are under way than may be, whatever their clients do.
 fn what_is_given_up_later_keeps_its_place(engine: &str) {
     let gate = Gate::start();
     let (served, _folder) = serve(engine, &gate, "");
@@ -122,12 +123,13 @@ fn make(served: &WatchedServer, count: u32, gives_up: bool) -> TcpStream {
     bytes.extend(frame(6, 0, 0, b"still up"));
     let mut client = wire::connect(served.addr());
     client.set_read_timeout(Some(PATIENCE)).unwrap();
-    // it may end before all is written
+    // the connection may end before everything is written
     let _ = client.write_all(&bytes);
     client
 }
 
-/// Makes 900 requests that are given up at once: fewer than end a connection. Whether that is still there.
+/// Makes 900 requests that are given up at once: fewer than end a connection. Returns whether the
+/// connection is still there.
 fn give_up_900(served: &WatchedServer) -> bool {
     let ended = why_it_ended(&mut make(served, 900, true));
     assert!(ended.is_none_or(|code| code == ErrorCode::ENHANCE_YOUR_CALM.0), "{ended:?}");
@@ -150,8 +152,8 @@ fn why_it_ended(client: &mut TcpStream) -> Option<u32> {
     }
 }
 
-/// A connection alone may give up 1000. All of a client's may give up 4000, be they new or not; the one that does more
-/// ends, and those which do not go on.
+/// One connection may give up 1000 requests. All connections of a client together may give up 4000, new
+/// ones included; the connection that goes beyond ends, and the others go on.
 fn what_a_client_gives_up_is_summed_over_its_connections(engine: &str) {
     let gate = Gate::start();
     let (served, _folder) = serve(engine, &gate, "");
@@ -160,11 +162,11 @@ fn what_a_client_gives_up_is_summed_over_its_connections(engine: &str) {
     let mut calm = http2::Client::on(stream);
     let under_way = calm.ask("/under-way");
     gate.has(1);
-    // as many as run out meanwhile may come beside
+    // as many more are allowed as expire meanwhile
     let stays = (0..30).take_while(|_| give_up_900(&served)).count();
     assert!((4..30).contains(&stays), "{engine}: {stays} connections of 900 each");
     let given_up = gate.came().len();
-    // it takes turns, and what takes long stops no other
+    // the client takes turns, and a request that takes long stops no other
     let next = calm.ask("/next");
     gate.has(given_up + 1);
     gate.answer(given_up + 1);
@@ -172,7 +174,8 @@ fn what_a_client_gives_up_is_summed_over_its_connections(engine: &str) {
     assert_eq!(calm.answer(next).status, 200, "{engine}");
 }
 
-/// Or to reset the connection would be cheaper than to reset streams.
+/// All requests of a connection that closes count: otherwise a reset of the connection would be cheaper
+/// than resets of streams.
 fn a_connection_that_closes_counts_with_all_its_requests(engine: &str) {
     for is_fault in [false, true] {
         let gate = Gate::start();
@@ -195,7 +198,8 @@ fn a_connection_that_closes_counts_with_all_its_requests(engine: &str) {
     }
 }
 
-/// The application has answered, and the client's windows are closed: it stays, or resets what it has asked for.
+/// The application has answered, and the client's windows are closed: the client stays, or resets its
+/// streams.
 fn who_takes_nothing_keeps_no_place(engine: &str) {
     for in_flight in [1, 4] {
         let gate = Gate::start();
@@ -224,7 +228,7 @@ fn who_takes_nothing_keeps_no_place(engine: &str) {
     }
 }
 
-/// It speaks for many.
+/// A proxy speaks for many clients.
 fn a_trusted_proxy_may_give_up_what_its_clients_do(engine: &str) {
     let gate = Gate::start();
     let (served, _folder) = serve(engine, &gate, "trusted_proxies = [\"127.0.0.1\"]");

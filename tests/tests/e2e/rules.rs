@@ -1,4 +1,4 @@
-//! What rules are about: the conditions and settings of `[[rule]]`, asked for with real bytes.
+//! The conditions and settings of `[[rule]]`, asked for with real bytes.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::site::Folder;
@@ -128,7 +128,7 @@ fn a_connection_of_http2_is_drained_after_its_last_request() {
     client.until_closed();
 }
 
-/// What an earlier rule leaves unlimited no later one limits.
+/// Requests that an earlier rule leaves unlimited are not limited by a later one.
 #[test]
 fn unlimited_keeps_later_limits_away() {
     let server = start(
@@ -148,7 +148,7 @@ requests = { rate = "1/h" }
     }
 }
 
-/// `policy show` and the metrics say what has come of rules; logs may have fewer lines of refusals.
+/// `policy show` and the metrics show the effect of rules; logs may have fewer lines of refusals.
 #[test]
 fn what_has_come_of_a_rule_is_seen() {
     let folder = Folder::new();
@@ -205,8 +205,8 @@ action = "reject"
     assert!(soon(PATIENCE, || std::fs::read_to_string(&log).unwrap().lines().count() == 2));
 }
 
-/// Whom rules turn away gets the site's page for the error, with its header rules, as for every other
-/// error.
+/// A client that a rule refuses gets the site's page for the error, with its header rules, as for every
+/// other error.
 fn refusals_look_like_other_errors(engine: &str) {
     let folder = Folder::new();
     folder.write("site/index.html", "in");
@@ -257,13 +257,13 @@ requests = { rate = "1/h", burst = 1 }
     in_order(&no, &["HTTP/1.1 403 ", "Content-Type: text/plain", "X-Path: a\r\n", "\r\n\r\nno"]);
     // a page that is not there is a short one of the server's own
     in_order(&ask("GET", "/b"), &["HTTP/1.1 451 ", "X-Site: one\r\n", "<h1>451 "]);
-    // it is read again at a reload
+    // the page is read again at a reload
     folder.write("site/busy.html", "Tomorrow.");
     assert_eq!(server.reload().0, Some(0));
     assert!(soon(PATIENCE, || ask("GET", "/").ends_with("\r\n\r\nTomorrow.")));
 }
 
-/// So it is where the client speaks HTTP/2.
+/// Refusals look like other errors over HTTP/2, too.
 #[test]
 fn refusals_in_http2_have_the_page_of_the_site() {
     let folder = Folder::new();

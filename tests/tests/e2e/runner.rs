@@ -1,5 +1,5 @@
-//! The runner of the conformance cases must be able to fail: servers that are wrong in one way each
-//! are played against, and each has to be found out.
+//! The runner of the conformance cases must be able to fail: it plays cases against servers that are
+//! wrong in one way each, and has to find each of them.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use forebay_tests::case::Case;
@@ -16,7 +16,7 @@ fn outcome(case: &str, answer: &str) -> Result<(), String> {
     outcome_after("", case, answer)
 }
 
-/// The same, with more lines behind the request.
+/// The outcome with more lines behind the request.
 fn outcome_after(more: &str, case: &str, answer: &str) -> Result<(), String> {
     let date = httpdate::fmt_http_date(SystemTime::now());
     let answer = answer.replace('\n', "\r\n").replace("DATE", &date).into_bytes();
@@ -87,7 +87,7 @@ fn a_wrong_end_is_found_out() {
         ("HTTP/1.1 200 OK\nbody: empty\nclosed\n", GOOD, "2 bytes, should be 0"),
         ("HTTP/1.1 200 OK\nbody: ~ho\nclosed\n", GOOD, "does not match"),
     ] {
-        // that a server stays silent is believed soon, so one that does not has its time before
+        // silence is accepted soon, so a server that must break it has its time before
         let is_silence = found == "something came";
         let more = if is_silence { "\\pause(2000ms)\n" } else { "" };
         let what = outcome_after(more, case, answer).expect_err(found);

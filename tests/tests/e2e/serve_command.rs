@@ -1,4 +1,4 @@
-//! `forebay serve` as a person types it who wants to see a directory in a browser.
+//! `forebay serve` as a person types it to see a directory in a browser.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -23,7 +23,7 @@ fn status(server: &Server, path: &str) -> String {
     get(server, path).split(' ').nth(1).unwrap_or("").to_owned()
 }
 
-/// Who sees nothing where files are is told what to do, on the page and on the terminal.
+/// A directory with files and without an index says on the page and on the terminal what to do.
 #[test]
 fn a_directory_without_an_index_says_how_it_is_shown() {
     let folder = Folder::new();
@@ -58,8 +58,8 @@ fn an_application_of_one_page_answers_everywhere() {
     assert_eq!(status(&plain, "/users/7"), "404");
 }
 
-/// Directories of such an application that have a page of their own are met with and without their slash;
-/// others are the application's.
+/// Directories of such an application that have a page of their own are served with and without their
+/// slash; the application gets all others.
 #[test]
 fn directories_beside_the_one_page_are_as_without_it() {
     let folder = Folder::new();
@@ -92,7 +92,7 @@ fn an_application_without_its_page_says_so() {
     assert_eq!(status(&server, "/users/7"), "404");
 }
 
-/// One option, and the site is there through TLS, with a certificate that stays the same.
+/// One option serves the site through TLS, with a certificate that stays the same.
 #[test]
 fn a_certificate_of_this_machine_is_made_and_kept() {
     let folder = Folder::new();
@@ -123,7 +123,7 @@ fn a_certificate_of_this_machine_is_made_and_kept() {
     assert_eq!(fs::read(&certificate).unwrap(), text);
 }
 
-/// Where no browser is, one line says so, whatever else was said about it.
+/// Without a browser, one line says so, whatever the other output.
 #[test]
 fn a_machine_without_a_browser_is_told_in_one_line() {
     let folder = Folder::new();
@@ -147,7 +147,7 @@ fn a_machine_without_a_browser_is_told_in_one_line() {
     }
 }
 
-/// The browser comes when there is something to see, and outside of what the server may do.
+/// The browser is started when there is a page to see, and outside of the server's sandbox.
 #[test]
 fn the_site_is_opened_in_a_browser() {
     let folder = Folder::new();

@@ -1,5 +1,5 @@
-//! Applications that sign in connections and not requests (NTLM, Negotiate): what one client has signed in on, no
-//! other gets.
+//! Applications that sign in connections and not requests (NTLM, Negotiate): a connection on which one
+//! client has signed in is not used for another.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::{Answer, Client};
@@ -26,10 +26,10 @@ on_each_engine!(
 );
 on_isolated!(where_stages_share_connections_only_what_is_for_requests_is_offered);
 
-/// HTTP_1_1_REQUIRED (RFC 9113 §7).
+/// The error code HTTP_1_1_REQUIRED (RFC 9113 §7).
 const HTTP_1_1_REQUIRED: u32 = 0xd;
 
-/// An application that believes whoever has signed in on a connection, until that ends.
+/// An application that believes the user who has signed in on a connection, until that ends.
 struct Application {
     addr: SocketAddr,
     counts: Arc<Counts>,
@@ -38,7 +38,7 @@ struct Application {
 #[derive(Default)]
 struct Counts {
     open: AtomicUsize,
-    /// Connections end with the next answer, without a word about that.
+    /// Whether connections end silently with the next answer.
     is_hasty: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ impl Application {
     }
 }
 
-/// What is known of a connection.
+/// The state of a connection's sign-in.
 enum User {
     Challenged,
     Known(String),
@@ -91,7 +91,7 @@ fn serve(
     let shown = shown.map(|(_, value)| value);
     match shown.and_then(|shown| shown.split_once(' ')) {
         Some(("NTLM", "hello")) => *user = Some(User::Challenged),
-        // an answer to a challenge that was made on another connection is none
+        // an answer to a challenge that was made on another connection does not count
         Some(("NTLM", name)) if user.is_some() => *user = Some(User::Known(name.to_owned())),
         Some(("Negotiate", name)) => *user = Some(User::Known(name.to_owned())),
         _ => {}
@@ -169,7 +169,7 @@ fn a_sign_in_is_for_one_client_alone(engine: &str) {
     let (application, authority) = (Application::start(), Authority::new());
     let (server, folder) = start(engine, &application, "");
     let mut alice = Client::connect(server.addr());
-    // one that others have used may become hers
+    // a connection that others have used may become hers
     assert_eq!(ask(&mut Client::connect(server.addr()), "/app/open", "").1, "open", "{engine}");
     sign_in(&mut alice, "alice", engine);
     let mut others: Vec<_> = (0..6).map(|_| Client::connect(server.addr())).collect();
@@ -262,7 +262,7 @@ fn a_client_of_http2_is_sent_to_http1(engine: &str) {
     assert!(client.goodbyes.is_empty(), "{engine}: {:?}", client.goodbyes);
 }
 
-/// What clients get of an application to which one connection carries many of them.
+/// The offers that clients get from an application whose connections carry requests of many clients.
 fn offers_are_withheld(server: &Server, engine: &str) {
     let mut client = Client::connect(server.addr());
     let left = vec!["Basic realm=\"NTLM, x\", charset=\"UTF-8\"".to_owned()];
@@ -270,7 +270,7 @@ fn offers_are_withheld(server: &Server, engine: &str) {
     assert_eq!((status, text.as_str(), offers), (401, "who are you", left), "{engine}");
     let (status, _, offers) = ask(&mut client, "/app/only", "");
     assert_eq!((status, offers), (502, vec![]), "{engine}");
-    // who shows who he is without being asked is believed once
+    // a user who signs in without being asked is believed once
     let mut client = Client::connect(server.addr());
     assert_eq!(ask(&mut client, "/app/open", "Negotiate alice").1, "hello alice", "{engine}");
     for _ in 0..6 {
@@ -339,6 +339,6 @@ fn places_are_given_back_by_those_that_sign_in(engine: &str) {
             });
         }
     });
-    // one place, and nobody has it
+    // one place, and no request has it
     assert_eq!(ask(&mut Client::connect(server.addr()), "/app/open", "").1, "open", "{engine}");
 }

@@ -1,4 +1,4 @@
-//! A field that may stand once stands once, on every kind of answer, whatever an application has sent.
+//! A field that may stand once stands once, in every kind of answer, whatever an application has sent.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::told::{listen, record, request_of_fastcgi};
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 on_each_engine!(single_fields_stand_once_on_every_answer);
 on_isolated!(single_fields_stand_once_on_every_answer);
 
-/// Fields that stand once at most; of the first two exactly one is in every answer.
+/// Fields that stand at most once; every answer has exactly one of each of the first two.
 const SINGLE: [&str; 17] = [
     "date",
     "server",
@@ -31,7 +31,7 @@ const SINGLE: [&str; 17] = [
     "alt-svc",
 ];
 
-/// What an application says twice, and what of it counts.
+/// Fields that an application sends twice, and the values that count.
 const TWICE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nDate: Mon, 07 Nov 1994 08:49:37 GMT\r\n\
                      Server: one\r\nServer: two\r\nContent-Type: text/plain\r\ncontent-type: text/html\r\n\
                      ETag: \"one\"\r\nETAG: \"two\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
@@ -53,8 +53,8 @@ const FIRST: [(&str, &str); 9] = [
     ("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
 ];
 
-/// An application that says everything twice, behind an interim answer if its path has `early`; the status is the
-/// last segment of the path.
+/// An application that sends everything twice, behind an interim answer if its path has `early`; the
+/// status is the last segment of the path.
 fn application() -> SocketAddr {
     listen(|stream| {
         let mut writer = stream.try_clone().unwrap();
@@ -84,7 +84,7 @@ fn application() -> SocketAddr {
     })
 }
 
-/// The same by FastCGI.
+/// An application that does the same over FastCGI.
 fn program() -> SocketAddr {
     listen(|mut stream| {
         let Some(params) = request_of_fastcgi(&mut stream) else { return };
@@ -96,7 +96,7 @@ fn program() -> SocketAddr {
     })
 }
 
-/// The heads of an answer: of what comes before it, and its own.
+/// The heads of interim answers, and the head of the answer.
 fn heads(server: &Server, request: &str) -> Vec<Vec<(String, String)>> {
     let answer = server.exchange(request.as_bytes());
     let mut rest = &*String::from_utf8_lossy(&answer).into_owned();
@@ -219,7 +219,7 @@ fn single_fields_stand_once_on_every_answer(engine: &str) {
             assert_eq!(of(name), [value], "{engine} {path} {name}");
         }
         assert_eq!(of("location"), ["/one"], "{engine} {path}");
-        // what may stand more often does
+        // fields that may be repeated still are
         assert_eq!(of("set-cookie"), ["a=1", "b=2"], "{engine} {path}");
         assert!(of("vary").join(", ").starts_with("Accept, Cookie"), "{engine} {path}: {head:?}");
     }

@@ -42,7 +42,7 @@ fn text(answer: &Answer) -> &str {
     std::str::from_utf8(&answer.body).unwrap()
 }
 
-/// Asks again until it is so: what changes on the disk is told by another thread.
+/// Asks again until it is so: another thread reports what changes on the disk.
 #[track_caller]
 fn until(mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();

@@ -1,9 +1,9 @@
-//! Requests that servers read in different ways, passed on to servers that others have written: nginx,
-//! Apache, Python, Node, and Go.
+//! Requests that servers read in different ways, passed on to servers of other projects: nginx, Apache,
+//! Python, Node, and Go.
 //!
-//! Each upstream writes down what it has seen. No request may be seen that is not in the access log here
-//! with the same method and target, none more often than there, none that a rule refuses, however the
-//! upstream reads its path; and after each case another client gets its own answer.
+//! Each upstream writes down the requests that it has seen. It must see no request that is not in our
+//! access log with the same method and target, none more often than that, and none that a rule refuses,
+//! however the upstream reads its path; and after each case another client gets its own answer.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -18,7 +18,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// A loop for many connections, and a thread for each.
+/// The engines: one loop for many connections, and a thread for each.
 const ENGINES: [&str; 2] = ["event", "threads"];
 
 #[test]
@@ -43,13 +43,13 @@ fn node_sees_what_was_judged() {
 
 #[test]
 fn go_sees_what_was_judged() {
-    // it must be compiled first, with all of its library, which takes longer than all others together
+    // Go must compile it first, with its whole library, which takes longer than all others together
     if is_full_matrix() {
         play("go", go);
     }
 }
 
-/// Somebody else's server, which writes `METHOD TARGET` of each request into `seen`.
+/// A server of other software, which writes `METHOD TARGET` of each request into `seen`.
 struct Upstream {
     child: Child,
     folder: Folder,
@@ -75,7 +75,7 @@ impl Upstream {
         Upstream { child, folder, addr }
     }
 
-    /// Method and target of all that it has seen.
+    /// The methods and targets of all requests that it has seen.
     fn seen(&self) -> Vec<(String, String)> {
         let text = fs::read_to_string(self.folder.join("seen")).unwrap();
         let line = |line: &str| {
@@ -218,13 +218,13 @@ func main() {
 }
 "#;
 
-/// What is sent: `@` is a number that no other case has. What it hides asks for `/secret`, which a rule
+/// The requests: `@` is a number that no other case has. Hidden requests ask for `/secret`, which a rule
 /// refuses.
 fn corpus() -> Vec<String> {
     const INNER: &str = "GET /secret/@ HTTP/1.1\r\nHost: a\r\nX: ";
     let inner = INNER.len();
     let mut cases = Vec::new();
-    // bodies whose length is said in two ways, or in a way that is none
+    // bodies with their length given in two ways, or in an invalid way
     for fields in [
         "Content-Length: 5\r\nTransfer-Encoding: chunked",
         "Transfer-Encoding: chunked\r\nContent-Length: 5",
@@ -352,7 +352,7 @@ fn corpus() -> Vec<String> {
     ] {
         cases.push(format!("{head}{INNER}"));
     }
-    // paths that somebody may take for /secret
+    // paths that some servers take for /secret
     for path in [
         "//secret/@",
         "/./secret/@",
@@ -399,7 +399,8 @@ fn corpus() -> Vec<String> {
     cases
 }
 
-/// The path that a target may be taken for by whoever is generous: decoded, without parameters, with all slashes one and all detours taken.
+/// The path that a lenient server may take a target for: decoded, without parameters, with all slashes
+/// one and all detours taken.
 fn generous(target: &str) -> String {
     let path = target.split(['?', '#']).next().unwrap();
     let path = match path.split_once("://") {
@@ -435,13 +436,13 @@ fn generous(target: &str) -> String {
     parts.join("/")
 }
 
-/// Method and target of each line of the access log that was passed on, and how often.
+/// The methods and targets in the access log of requests that were passed on, and how often.
 fn judged(server: &Server) -> HashMap<(String, String), usize> {
     let mut judged = HashMap::new();
     for line in server.stdout().lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
-        // of what names a host, an upstream is told the rest
+        // of a target that names a host, an upstream gets the rest
         let target = text("target");
         let rest = target.split_once("://").and_then(|(_, rest)| Some(&rest[rest.find('/')?..]));
         let target = rest.map_or(target.clone(), str::to_owned);
@@ -458,7 +459,7 @@ fn play(name: &str, make: impl Fn(&Folder, SocketAddr) -> Command) {
     }
     for engine in ENGINES {
         let upstream = Upstream::start(&make);
-        // what showed that it listens was no request
+        // the attempt that showed that it listens was no request
         let before = upstream.seen().len();
         let folder = Folder::new();
         folder.write("root/index.html", "own");
@@ -474,12 +475,12 @@ fn play(name: &str, make: impl Fn(&Folder, SocketAddr) -> Command) {
         for (number, case) in corpus().into_iter().enumerate() {
             let text = case.replace('@', &number.to_string());
             let mut stream = server.connect();
-            // it may have been refused before it was whole
+            // the server may have refused it before it was complete
             let _ = stream.write_all(text.as_bytes());
             let _ = stream.shutdown(Shutdown::Write);
             let (answer, _) = wire::read_to_end(&mut stream, PATIENCE);
             let answer = String::from_utf8_lossy(&answer).into_owned();
-            // somebody else, whose request goes over a connection that may have been used
+            // another client, whose request goes over a connection that may have been used
             let canary = format!("/canary/{number}?{name}");
             let got = server.exchange(
                 format!("GET {canary} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes(),

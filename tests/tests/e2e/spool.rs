@@ -1,5 +1,5 @@
-//! Bodies that must be collected before a script is asked, and are too large for memory: they are in files without a
-//! name, have a bound together, and nothing is left of them.
+//! Bodies that must be collected before a script is asked, and are too large for memory: they are in
+//! files without a name, have a bound together, and leave nothing behind.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::process::resident_kib;
@@ -19,7 +19,7 @@ const SUM: &str =
     "<?php $body = file_get_contents('php://input'); $said = strlen($body) . ' ' . md5($body);
     header('Content-Length: ' . strlen($said)); echo $said;";
 
-/// More than any part that is written or read at a time.
+/// A size beyond any part that is written or read at a time.
 const BODY_BYTES: usize = 3_000_000;
 
 on_each_engine!(
@@ -41,7 +41,7 @@ on_isolated!(
     a_push_of_git_is_received,
 );
 
-/// A php-fpm with a script that says what it was sent, and an empty directory.
+/// Starts a php-fpm with a script that reports the body that it got, and an empty directory.
 fn start() -> Option<(Fpm, PathBuf)> {
     let folder = Folder::new();
     folder.write("root/sum.php", SUM);
@@ -61,7 +61,7 @@ fn lines_of(spool: &Path, bytes: &str, engine: &str) -> String {
     format!("spool_dir = {spool:?}\nspool_dir_bytes = \"{bytes}\"\n{alone}")
 }
 
-/// A body that tells its parts apart.
+/// A body whose parts all differ.
 fn body(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at / 251) as u8).collect()
 }
@@ -87,7 +87,7 @@ fn send(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Status and body of the answer, whatever becomes of what is sent.
+/// The status and body of the answer, even if the rest of the request is not taken.
 fn end(stream: &mut TcpStream) -> (u16, String) {
     let _ = stream.write_all(b"0\r\n\r\n");
     let mut answer = Vec::new();
@@ -107,7 +107,7 @@ fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).unwrap().next().is_none()
 }
 
-/// What the script says of bytes.
+/// The report of the script on a body with these bytes.
 fn sum(served: &WatchedServer, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(served.listens_at()).unwrap();
     let head =
@@ -142,7 +142,7 @@ fn a_body_without_length_reaches_a_script_whole(engine: &str) {
     let answer = client.answer(stream);
     assert_eq!(answer.status, 200, "{engine}");
     assert_eq!(String::from_utf8_lossy(&answer.body), expected.1, "{engine}");
-    // curl does as clients of WebDAV do
+    // curl sends a body of unknown length, as clients of WebDAV do
     let file = fpm.folder().write("sent", &sent);
     let url = format!("http://{}/sum.php", served.listens_at());
     for version in ["--http1.1", "--http2-prior-knowledge"] {
@@ -158,12 +158,12 @@ fn a_body_without_room_is_refused_alone(engine: &str) {
     let served = serve(&fpm, engine, &lines_of(&spool, "2MiB", engine), "body_bytes = \"4MiB\"");
     let sent = body(500_000);
     let expected = (200, sum(&served, &sent));
-    // one has some of it, while another finds none
+    // one body has a part of the room, while another finds none
     let mut one = begin(&served, "");
     send(&mut one, &sent[..200_000]).unwrap();
     let (status, page) = upload(&served, &body(BODY_BYTES));
     assert_eq!(status, 507, "{engine}: {page}");
-    // its room is free in a moment, when the file is closed
+    // the room is free in a moment, when the file is closed
     let is_free = || soon(PATIENCE, || upload(&served, &sent) == expected);
     assert!(is_free(), "{engine}: {}", served.stderr());
     assert_eq!(upload(&served, &body(5_000_000)).0, 507, "{engine}");
@@ -182,11 +182,11 @@ fn a_body_without_room_is_refused_alone(engine: &str) {
     assert!(page.contains("spool_dir") || engine == ISOLATED, "{engine}: {page}");
 }
 
-/// A file system of its own in a directory, until it is dropped.
+/// A file system of its own in a directory, until this is dropped.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// So large; `None` where this may not be done.
+    /// Mounts it with this size; `None` without the right to mount.
     fn mount(at: &Path, size: &str) -> Option<SmallDisk> {
         let mut mount = Command::new("mount");
         let mount = mount.args(["-t", "tmpfs", "-o", &format!("size={size},mode=0777"), "tmpfs"]);
@@ -210,12 +210,12 @@ fn a_full_disk_refuses_one_body_alone(engine: &str) {
     let served = serve(&fpm, engine, &lines_of(&spool, "100MiB", engine), "");
     let sent = body(500_000);
     let expected = (200, sum(&served, &sent));
-    // one has some of it, while the disk has no room for another
+    // one body has a part of the disk, while there is no room for another
     let mut one = begin(&served, "");
     send(&mut one, &sent).unwrap();
     let (status, page) = upload(&served, &body(BODY_BYTES));
     assert_eq!(status, 507, "{engine}: {page}");
-    // its room is free in a moment, when the file is closed
+    // the room is free in a moment, when the file is closed
     assert!(soon(PATIENCE, || upload(&served, &sent) == expected), "{engine}");
     assert_eq!(end(&mut one), expected, "{engine}");
     served.says("request bodies get 507");
@@ -240,7 +240,7 @@ fn a_client_that_leaves_takes_its_body_along(engine: &str) {
         reset.receive();
     }
     reset.reset(stream);
-    // what they have sent leaves no room for it
+    // their bytes leave no room for it
     let is_free = soon(PATIENCE, || upload(&served, &sent) == expected);
     assert!(is_free, "{engine}: {}", served.stderr());
     // a server that is killed leaves nothing, either
@@ -287,7 +287,7 @@ fn bodies_that_wait_take_little_memory(engine: &str) {
     }
 }
 
-/// fcgiwrap, which runs CGI programs. Dropping it ends it.
+/// A running fcgiwrap, which runs CGI programs. It ends when this is dropped.
 struct CgiWrap(Child);
 
 impl Drop for CgiWrap {

@@ -1,5 +1,6 @@
-//! Classes through the stages of `isolated`: what receive has found orders the queues of the stages behind it, holds in
-//! their rules, and the ledger adds up whatever becomes of a process or a client.
+//! Classes through the stages of `isolated`: the class that receive has found orders the queues of the
+//! stages behind it and holds in their rules, and the ledger adds up whatever happens to a process or a
+//! client.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use crate::isolated::{UNHURRIED, signal, stage};
@@ -42,7 +43,7 @@ class = "gold"
 to = "/thanks"
 "#;
 
-/// So many ask at once for what takes a thread of respond for a while.
+/// The number of requests at once that each take a thread of respond for a while.
 const CROWD: usize = 24;
 
 fn serve(folder: &Folder, more: &str) -> WatchedServer {
@@ -51,7 +52,7 @@ fn serve(folder: &Folder, more: &str) -> WatchedServer {
     WatchedServer::with(Options::new(folder.join("site")).engine(ISOLATED).config(&config))
 }
 
-/// A connection on which this was asked.
+/// A connection on which this request was sent.
 fn asked(served: &WatchedServer, target: &str, fields: &str) -> Client {
     let mut client = served.client();
     let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
@@ -61,7 +62,7 @@ fn asked(served: &WatchedServer, target: &str, fields: &str) -> Client {
 
 const GOLD: &str = "Cookie: tier=gold\r\n";
 
-/// What the ledger says of a class.
+/// The counters of the ledger for a class.
 fn ledger(served: &WatchedServer, class: &str) -> [u64; 3] {
     ["requests_total", "answered_total", "cut_total"]
         .map(|what| served.metric(&format!("forebay_class_{what}{{class=\"{class}\"}}")))
@@ -78,7 +79,7 @@ fn the_first_class_passes_those_that_wait_in_respond() {
         let gold = asked(&served, "/work?cpu=1ms", GOLD).answer().unwrap();
         let before = ledger(&served, "bulk")[1];
         assert_eq!((gold.status, gold.field("X-Class")), (200, Some("gold")));
-        // those that were at work, and those whose turn came before it asked
+        // those that were at work, and those whose turn came before gold asked
         assert!(before < CROWD as u64 * 3 / 4, "{before} of {CROWD} were answered first: {link}");
         for client in &mut crowd {
             assert_eq!(client.answer().unwrap().status, 200);
@@ -89,7 +90,7 @@ fn the_first_class_passes_those_that_wait_in_respond() {
     }
 }
 
-/// An application that takes far longer than an acknowledgement may, and how often it was asked.
+/// An application that takes far longer than an acknowledgement may, and the number of its requests.
 fn slow_application() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (addr, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -153,14 +154,14 @@ fn requests_of_clients_that_have_left_leave_the_queues_of_stages() {
     let mut crowd: Vec<_> = (0..CROWD).map(|_| asked(&served, "/work?cpu=300ms", "")).collect();
     assert!(soon(PATIENCE, || ledger(&served, "bulk")[0] > CROWD as u64), "all have come");
     for client in &mut crowd {
-        // one that has only said that nothing more comes waits for its answer
+        // a client that has only ended its sending direction waits for its answer
         set_socket_linger(client.stream(), Some(Duration::ZERO)).unwrap();
     }
     drop(crowd);
     let all = CROWD as u64 + 2;
     assert_eq!(served.client().get("/work?cpu=1ms").unwrap().status, 200);
     assert!(soon(PATIENCE, || ledger(&served, "bulk") == [all, 2, CROWD as u64]));
-    // what is at work goes on
+    // requests at work go on
     let worked = processor_time(respond) - before;
     assert!(worked < Duration::from_millis(CROWD as u64 * 300 / 2), "{worked:?}");
 }
@@ -186,7 +187,7 @@ fn the_ledger_adds_up_when_stages_crash() {
     }
 }
 
-/// What respond refuses, receive books as refused by the agent, and nobody is told more than that.
+/// What respond refuses, receive counts as refused by the agent, and the client learns no more than that.
 #[test]
 fn the_agent_refuses_where_work_waits() {
     let folder = Folder::new();

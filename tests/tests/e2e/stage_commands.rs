@@ -1,4 +1,4 @@
-//! Commands to a server with stages: receive answers those about the policy, and what they have changed outlives it.
+//! Commands to a server with stages: receive answers those about the policy, and the changes outlive it.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use crate::isolated::{UNHURRIED, signal, stage};
@@ -28,7 +28,7 @@ fn served() -> (forebay_tests::faults::site::Folder, Server) {
     start(ISOLATED, &format!("{UNHURRIED}{RULES}"))
 }
 
-/// Ends receive without a word, and waits until another answers commands.
+/// Kills receive, and waits until another answers commands.
 fn crash_receive(server: &Server) {
     let pid = stage(server, "receive 1", 0);
     signal(pid, Signal::KILL);
@@ -88,7 +88,8 @@ fn what_commands_have_changed_outlives_receive() {
     assert_eq!(ask(&server, STRANGER, ""), 200);
 }
 
-/// A change is for the stages before, and those after have it, or for those after.
+/// A change during a reload is either made in the old stages, and carried over to the new ones, or made
+/// in the new ones.
 #[test]
 fn no_change_is_lost_in_a_reload() {
     let (_folder, server) = served();
@@ -112,7 +113,7 @@ fn no_change_is_lost_in_a_reload() {
     }
 }
 
-/// Adds a rule as a program does that stays.
+/// Adds a rule as a program does, and stays connected.
 fn program(socket: &Path) -> BufReader<UnixStream> {
     let stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

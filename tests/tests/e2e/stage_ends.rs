@@ -1,4 +1,5 @@
-//! Processes of `isolated` that end, hang or are told to: by the supervisor, by an operator, or all at once.
+//! Processes of `isolated` that end or hang, or that the supervisor or an operator ends, one or all at
+//! once.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -19,10 +20,10 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// A signal that comes so much later than another is a second one.
+/// The delay after which another signal counts as a second one.
 const LATER: Duration = Duration::from_millis(300);
 
-/// `wrapper` starts it.
+/// Starts a server by `wrapper`.
 fn start(folder: &Folder, wrapper: &[&str], more: &str) -> Server {
     let config = format!("{UNHURRIED}timeouts.send_window = \"1h\"\n{more}");
     let mut options = Options::new(folder.join(".")).engine("isolated").config(&config);
@@ -30,7 +31,7 @@ fn start(folder: &Folder, wrapper: &[&str], more: &str) -> Server {
     Server::start(&options)
 }
 
-/// An answer of which something has come.
+/// An answer of which a part has come.
 struct Download {
     client: TcpStream,
     received: Vec<u8>,
@@ -56,7 +57,7 @@ impl Download {
     }
 }
 
-/// What `forebay status` says of the server.
+/// The output of `forebay status` about the server.
 fn status(server: &Server) -> String {
     let output = Command::new(binary()).args(["status", "-c"]).arg(server.file()).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
@@ -71,7 +72,7 @@ fn a_stage_that_an_operator_ends_finishes_what_it_has() {
         let pid = stage(&server, name, 0);
         let socket = links(pid).join(format!("{}.sock", name.replace(' ', "-")));
         signal(pid, Signal::TERM);
-        // whoever pings it finds nobody who listens
+        // a process that drains no longer listens, so it cannot be pinged
         let drains = || UnixStream::connect(&socket).is_err();
         assert!(soon(wire::PATIENCE, drains), "it goes on");
         thread::sleep(LATER);
@@ -82,7 +83,7 @@ fn a_stage_that_an_operator_ends_finishes_what_it_has() {
     end(server);
 }
 
-/// As a terminal ends what runs in it, and as `docker stop` or `kill` end a group.
+/// Ends all processes at once, as a terminal does, and as `docker stop` or `kill` do with a group.
 #[test]
 fn a_process_group_ends_in_order() {
     let folder = site();
@@ -120,14 +121,14 @@ fn a_frozen_stage_does_not_keep_the_others_from_ending() {
     }
 }
 
-/// The server as a copy of the program, which can be replaced, in a folder of its own.
+/// Starts the server from a copy of the program, which can be replaced, in a folder of its own.
 fn start_copy(folder: &Folder, program: &Path) -> Server {
     copy_program(&binary(), program);
     let (at, program) = (folder.path().display(), program.display());
     start(folder, &["sh", "-c", &format!("cd '{at}'; shift; exec '{program}' \"$@\""), "sh"], "")
 }
 
-/// As an installation does.
+/// Replaces the program as an installation does.
 fn replace(program: &Path, by: &Path) {
     fs::remove_file(program).unwrap();
     copy_program(by, program);
@@ -139,7 +140,7 @@ fn while_a_reload_waits_stages_are_started_again_and_may_end() {
     let program = folder.join("a program");
     let mut server = start_copy(&folder, &program);
     let serves = stage(&server, "process 1", 0);
-    // what the words that a stage is given with have it do is to hang
+    // the arguments of a stage make this shell hang
     fs::write(folder.join("stage"), "exec sleep 3600\n").unwrap();
     replace(&program, "/bin/sh".as_ref());
     server.signal(Signal::HUP);
@@ -164,7 +165,7 @@ fn while_a_reload_waits_stages_are_started_again_and_may_end() {
     until_gone(&all);
 }
 
-/// Whoever sees the first processes may have changed the file since they read it.
+/// The file may have been changed since the first processes have read it.
 #[test]
 fn a_reload_that_is_asked_for_at_the_start_is_done() {
     let folder = site();
@@ -189,7 +190,7 @@ fn a_reload_that_is_asked_for_at_the_start_is_done() {
     assert!(server.wait().unwrap().success());
 }
 
-/// Between two requests of a client other stages may have come.
+/// Other stages may have come between two requests of a client.
 #[test]
 fn a_kept_connection_has_one_more_answer_after_a_reload() {
     let folder = site();
@@ -203,13 +204,13 @@ fn a_kept_connection_has_one_more_answer_after_a_reload() {
     let replaced = || server.stderr().contains("each gets one more answer");
     assert!(soon(wire::PATIENCE, replaced), "{}", server.stderr());
     assert!(clients[0].get("/").unwrap().is_last(), "{}", server.stderr());
-    // an operator that ends the server waits for nobody who is idle
+    // an operator that ends the server does not wait for idle connections
     end(server);
     until_gone(&before);
 }
 
-/// Stages that were replaced drain by themselves after half of the time. An operator's first signal then is a first
-/// signal, and no order to stop.
+/// Stages that were replaced drain by themselves after half of the time. An operator's first signal then
+/// counts as a first signal, and does not stop them.
 #[test]
 fn a_replaced_stage_is_told_to_drain_once() {
     let folder = site();
@@ -226,7 +227,8 @@ fn a_replaced_stage_is_told_to_drain_once() {
     until_gone(&before);
 }
 
-/// Clients of stages that were replaced have the same rights: what ends meanwhile is started again for them.
+/// Clients of stages that were replaced have the same rights: a process that ends meanwhile is started
+/// again for them.
 #[test]
 fn replaced_stages_are_started_again_while_they_have_clients() {
     let folder = site();
@@ -247,7 +249,7 @@ fn replaced_stages_are_started_again_while_they_have_clients() {
     end(server);
 }
 
-/// Another program serves after a reload that was done, and not before.
+/// Another program serves after a successful reload, and not before.
 #[test]
 fn a_program_that_does_not_serve_replaces_none() {
     let folder = site();
@@ -274,7 +276,7 @@ fn a_program_that_does_not_serve_replaces_none() {
     end(server);
 }
 
-/// More of them say at once that they serve than the kernel keeps messages of a socket.
+/// More stages report at once that they serve than the kernel keeps messages for a socket.
 #[test]
 fn many_instances_start() {
     let folder = site();

@@ -1,5 +1,5 @@
-//! `[stages]` behind each engine: whoever accepts, answers are those of a server without stages, and a process may end
-//! or hang while requests are under way.
+//! `[stages]` behind each engine: whatever engine accepts, answers are those of a server without stages,
+//! and a process may end or hang while requests are under way.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use crate::isolated::{UNHURRIED, get, signal, site, stage, start, told};
@@ -45,7 +45,7 @@ fn answers_are_those_of_a_server_without_stages(engine: &str) {
     assert_eq!(told(&one.exchange(post)), told(&many.exchange(post)), "{engine}");
 }
 
-/// Clients ask while `trouble` lasts, and each gets what it has asked for.
+/// Clients ask while `trouble` lasts, and each gets its right answer.
 fn under_load(server: &Server, trouble: impl FnOnce()) -> usize {
     let (addr, over, count) = (server.addr(), AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {

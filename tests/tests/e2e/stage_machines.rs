@@ -1,5 +1,5 @@
-//! Stages on several machines, over loopback: TLS in which both sides show certificates, what becomes of requests while
-//! processes and machines end, and who is not believed.
+//! Stages on several machines, over loopback: TLS in which both sides show certificates, what becomes of
+//! requests while processes and machines end, and which peers are not believed.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use crate::isolated::{RULES, end, get, signal, site, stages, told, under_load};
@@ -20,13 +20,15 @@ use std::thread;
 
 on_each_engine!(answers_are_those_of_one_process);
 
-/// Looks are taken often, so that tests need not wait for them; no stage is given up for being late on a busy machine.
+/// Times with frequent checks, so that tests need not wait for them; no stage is given up for being late
+/// on a busy machine.
 const EAGER: &str = "acknowledge_floor = \"1s\"\nback_off = \"50ms\"\nping = \"200ms\"\n";
 
-/// A client that is slow, because the machine is busy, is not cut off.
+/// A long limit, so that a client that is slow because the machine is busy is not cut off.
 const PATIENT: &str = "[timeouts]\nsend_window = \"1h\"\n";
 
-/// A machine without clients: a server whose stages answer others. Dropped, all its processes end.
+/// A machine without clients: a server whose stages answer others. All its processes end when this is
+/// dropped.
 struct Machine {
     child: Child,
     folder: Folder,
@@ -34,7 +36,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// Serves `site` by these keys; `more` stands in its `[stages]`.
+    /// Starts a server for `site` with these keys; `more` stands in its `[stages]`.
     fn start(site: &Folder, keys: &Path, more: &str) -> Machine {
         Machine::start_with(site, keys, more, "")
     }
@@ -104,14 +106,14 @@ impl Drop for Machine {
     }
 }
 
-/// What a command about a server says.
+/// The output of a command about a server.
 fn command(file: &Path, words: &str) -> String {
     let mut command = Command::new(binary());
     let output = command.args(words.split(' ')).arg("-c").arg(file).output().unwrap();
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }
 
-/// Keys as the command makes them.
+/// Keys from the command that makes them.
 fn keys(folder: &Folder) -> PathBuf {
     let keys = folder.join("keys");
     let made = Command::new(binary()).args(["stages", "keys"]).arg(&keys).output().unwrap();
@@ -119,7 +121,7 @@ fn keys(folder: &Folder) -> PathBuf {
     keys
 }
 
-/// Accepts clients, and asks these machines.
+/// A server that accepts clients, and asks these machines.
 fn front(site: &Folder, engine: &str, keys: &Path, to: &[&Machine], more: &str) -> Server {
     let to: Vec<_> = to.iter().map(|machine| format!("\"tls://{}\"", machine.addr)).collect();
     let config = format!(
@@ -234,7 +236,7 @@ fn keys_are_replaced_under_load_on_both_sides() {
         assert!(soon(2 * PATIENCE, are_taken), "{} {}", machine.said(), server.stderr());
     });
     assert_ne!((machine.stages(), stages(&server)), before);
-    // an authority of one's own: nobody has to be asked
+    // the authority is one's own: no other party has to issue certificates
     assert!(machine.said().contains("the keys of stages have changed"), "{}", machine.said());
     end(server);
 }
@@ -286,7 +288,7 @@ fn who_has_other_keys_or_none_is_asked_nothing_and_told_nothing() {
     let mut answer = Vec::new();
     let _ = sealed.read_to_end(&mut answer);
     assert!(answer.is_empty(), "{}", String::from_utf8_lossy(&answer));
-    // respond is asked, and asks nobody: its key opens nothing
+    // respond is asked, and asks no stage: its key opens nothing
     let stolen = own.join("stolen");
     fs::create_dir(&stolen).unwrap();
     for (from, to) in
@@ -394,7 +396,8 @@ fn stages_speak_in_clear_where_the_network_is_closed() {
     end(server);
 }
 
-/// Process here, respond elsewhere: the sealed process speaks TLS over connections that are made for it.
+/// Process runs here and respond elsewhere: the sandboxed process speaks TLS over connections that are
+/// made for it.
 #[test]
 fn respond_alone_is_on_another_machine() {
     let (site, own) = (site(), Folder::new());

@@ -1,5 +1,5 @@
-//! Tunnels through the stages of `isolated`: what they outlive, and how they end. That they are tunnels as in one
-//! process, `websocket.rs` shows.
+//! Tunnels through the stages of `isolated`: what they outlive, and how they end. `websocket.rs` shows
+//! that they are tunnels as in one process.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::isolated::{end, get, signal, stage, stages, told, until_gone};
@@ -13,8 +13,8 @@ use forebay_tests::{Options, Server};
 use rustix::process::Signal;
 use std::net::TcpStream;
 
-/// For tests in which none hangs: one that comes late to a tunnel that is opened is waited for. Others may not
-/// open it.
+/// A long limit for tests in which no stage hangs: a stage that is late with a tunnel is waited for, since
+/// no other instance may open the tunnel again.
 const UNHURRIED: &str = "isolated.acknowledge_ceiling = \"1m\"\n";
 
 /// One process of each stage, and the application at `/ws`.
@@ -33,7 +33,7 @@ fn both(server: &Server, path: &str) -> [TunnelEnd; 2] {
     [TunnelEnd::by_http1(stream, path), TunnelEnd::by_http2(Client::connect(server.addr()), path)]
 }
 
-/// A tunnel where one that comes a second late to a request is given up: then another is opened.
+/// Opens a tunnel where a stage that is a second late is given up: then another tunnel is opened.
 fn at_last(open: impl Fn() -> Result<TunnelEnd, (u16, String)>) -> TunnelEnd {
     for _ in 0..5 {
         match open() {
@@ -49,7 +49,7 @@ fn echoes(tunnel: &mut TunnelEnd, word: &[u8]) {
     assert_eq!(tunnel.take(word.len()), word);
 }
 
-/// A tunnel with this path has ended for the application.
+/// Whether a tunnel with this path has ended for the application.
 fn has_ended(application: &WebSocketServer, path: &str) -> bool {
     application.told().ends.iter().any(|(of, ..)| of == path)
 }
@@ -107,7 +107,7 @@ fn a_tunnel_outlives_a_process_that_hangs_for_a_while() {
     for name in ["process 1", "respond 1"] {
         let pid = stage(&server, name, 0);
         freeze(pid);
-        // who asks it has given it up
+        // the stage before has given it up
         assert_eq!(told(&get(server.addr(), "/")).0, "HTTP/1.1 503 Service Unavailable", "{name}");
         tunnels.iter_mut().for_each(|tunnel| tunnel.send(b"meanwhile"));
         signal(pid, Signal::CONT);

@@ -1,5 +1,5 @@
-//! The stages of `isolated` one by one: what a process of *process* may do, which instance gets a request, and
-//! what stands in the place of a stage: another program, and a newer one.
+//! The stages of `isolated` one by one: the rights of the stage *process*, the choice of the instance for
+//! a request, and other software or a newer program in the place of a stage.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::isolated::{
@@ -25,14 +25,14 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
-/// A line of what the kernel says of a thread.
+/// A line of the kernel's status of a thread.
 fn status(task: &Path, key: &str) -> String {
     let text = fs::read_to_string(task.join("status")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("{key}:"))).unwrap();
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// `forebay-sys` shows with hostile code what the seal is worth; here, that it is on, on all threads.
+/// The sandbox is on, on all threads; `forebay-sys` shows with hostile code what it is worth.
 #[test]
 fn a_process_stage_is_sealed_and_has_no_files() {
     let folder = site();
@@ -110,7 +110,7 @@ fn get_of(addr: SocketAddr, host: &str, path: &str) -> Vec<u8> {
     wire::exchange(addr, request.as_bytes())
 }
 
-/// A server that says how long requests wait in it, and counts them.
+/// A server that states how long requests wait in it, and counts them.
 fn that_waits(delay_ms: u32) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (addr, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -178,7 +178,7 @@ fn what_process_refuses_is_never_asked_of_other_software() {
         root = folder.join("."),
     );
     let server = start(&folder, "isolated", &more);
-    // what follows a semicolon may be no part of a name for who answers
+    // some applications take what follows a semicolon for no part of a name
     for (path, status) in [
         ("/closed/a.txt", "403"),
         ("/closed;x/a.txt", "403"),
@@ -204,8 +204,8 @@ fn what_process_refuses_is_never_asked_of_other_software() {
     end(server);
 }
 
-/// No stage behind receive judges again: what its rules cannot judge is refused, and what they have judged is
-/// asked for.
+/// No stage behind receive judges a request again: receive refuses a request that its rules cannot judge,
+/// and passes on one that they have judged.
 #[test]
 fn what_receive_refuses_is_never_asked_of_other_software() {
     let folder = site();
@@ -239,7 +239,7 @@ fn what_receive_refuses_is_never_asked_of_other_software() {
     end(server);
 }
 
-/// Somebody else's server in the place of a stage.
+/// A server of other software in the place of a stage.
 struct Other(Child);
 
 impl Drop for Other {
@@ -317,7 +317,7 @@ fn replace(server: &Server, more: &str) {
     });
 }
 
-/// Other software takes the place of a stage under load; what process decides stays decided.
+/// Other software takes the place of a stage under load; the decisions of process stay in force.
 fn loses_nothing(folder: &Folder, key: &str, addresses: &[SocketAddr]) {
     let server = start(folder, "isolated", UNHURRIED);
     let list: Vec<_> = addresses.iter().map(|addr| format!("\"http://{addr}\"")).collect();
@@ -334,7 +334,7 @@ fn loses_nothing(folder: &Folder, key: &str, addresses: &[SocketAddr]) {
     let is_one = |name: &String| name.starts_with("receive") || name.starts_with(stays);
     assert!(left.iter().all(is_one), "{left:?}");
     if decides_itself {
-        // what is asked for is what was judged, in whatever form and by whatever method
+        // the path that was judged is the one that is asked for, in any form and with any method
         for path in
             ["/closed%2fa.txt", "/x/..%2fclosed/a.txt", "/%2fclosed/a.txt", "/closed;x/..%2f"]
         {
@@ -394,7 +394,7 @@ fn a_newer_program_takes_its_place_under_load() {
     let inode =
         |name: &str| fs::metadata(format!("/proc/{}/exe", stage(&server, name, 0))).unwrap().ino();
     let old = inode("respond 1");
-    // as packages do it: the name leads to another file, and the one before is gone
+    // packages replace a program like this: the name leads to another file, and the old one is gone
     let newer = folder.join("newer");
     copy_program(&binary(), &newer);
     fs::rename(&newer, &program).unwrap();
@@ -402,7 +402,7 @@ fn a_newer_program_takes_its_place_under_load() {
     for name in ["receive 1", "process 1", "process 2", "respond 1", "respond 2"] {
         assert_ne!(inode(name), old, "{name}");
     }
-    // one that crashes is there again
+    // a server that crashes is started again
     let rounds = if is_full_matrix() { 5 } else { 1 };
     for _ in 0..rounds {
         let pid = stage(&server, "process 1", 0);
@@ -413,7 +413,7 @@ fn a_newer_program_takes_its_place_under_load() {
     end(server);
 }
 
-/// An application: each request it gets, and an answer that depends on nothing.
+/// An application that reports each request, and always gives the same answer.
 fn application() -> (SocketAddr, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -478,7 +478,7 @@ fn applications_are_asked_by_respond() {
         {
             assert!(got.contains(&format!("\r\n{line}\r\n")), "{line}: {got}");
         }
-        // that of the host that the client has named
+        // the port of the host that the client has named
         assert!(got.contains("x-forwarded-port: 80\r\n"), "{got}");
         assert!(!got.contains("forebay-") && !got.contains("9.9.9.9"), "{got}");
         let chunks = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n";
@@ -494,7 +494,7 @@ fn applications_are_asked_by_respond() {
     }
 }
 
-/// TLS, and the name of a request: each stage says what the one before has said.
+/// TLS and the id of a request: each stage passes on what the one before has stated.
 #[test]
 fn what_a_trusted_proxy_says_of_a_request_comes_to_its_application() {
     let folder = site();
@@ -527,7 +527,8 @@ fn requests_that_may_not_run_twice_outlive_a_stage_that_hangs_before_it_has_them
         let request =
             format!("POST /{number} HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n{body}");
         let (status, ..) = told(&server.exchange(request.as_bytes()));
-        // nobody takes it, and respond says so: over HTTP/1.1 it would be 502, because it may have run
+        // no handler takes it, and respond says so: over HTTP/1.1 it would be 502, because it may have
+        // run
         assert!(status.contains(" 405 ") || status.contains(" 404 "), "{status}");
     }
     signal(pid, Signal::CONT);
@@ -562,7 +563,7 @@ fn commands_reload_the_stages_and_show_them() {
     for (name, pid) in before.iter().filter(|(name, _)| name != "receive 1") {
         assert!(said.contains(&pid.to_string()), "{name} {pid}: {said}");
     }
-    // one that hangs does not answer, and one that ended was started again
+    // an instance that hangs does not answer, and one that has ended was started again
     let pid = stage(&server, "respond 2", 0);
     freeze(pid);
     let is_one_silent = || ask("status").1.matches("does not answer").count() == 1;

@@ -1,5 +1,6 @@
-//! Connections that are passed on as they are: by port and by the name in a hello of TLS, to servers that speak
-//! anything. What goes through is compared byte by byte; ends, resets and silences are those of the other side.
+//! Connections that are passed on as they are: by port and by the server name in a TLS ClientHello, to
+//! servers of any protocol. Bytes that go through are compared; ends, resets and silences are those of
+//! the other side.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::{Folder, counting};
@@ -35,7 +36,7 @@ on_each_engine!(
     a_drain_waits_for_connections,
 );
 
-/// A server that does this with each connection.
+/// A server that does something with each connection.
 struct Backend {
     addr: SocketAddr,
     accepted: Arc<AtomicUsize>,
@@ -59,7 +60,7 @@ impl Backend {
         Backend { addr, accepted }
     }
 
-    /// One that says its name, returns what comes, and says a last word when its client has ended.
+    /// A server that sends its name, echoes, and sends a last word when its client has ended.
     fn echo(name: &'static str) -> Backend {
         Backend::start(move |mut stream| {
             if !name.is_empty() {
@@ -111,7 +112,7 @@ fn read(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
     read
 }
 
-/// The lines of the log of connections that were passed on, once there are so many.
+/// The log lines of connections that were passed on, once there are this many.
 fn lines(server: &WatchedServer, count: usize) -> Vec<Value> {
     let lines = || -> Vec<Value> {
         let text = server.stdout();
@@ -176,7 +177,7 @@ fn a_name_in_a_hello_decides(engine: &str) {
     let options = Options::new(folder.join("site")).engine(engine).config(&config);
     let server = WatchedServer::with(options);
     let config = Arc::new(authority.client());
-    // what is passed on is what was sent, whole or byte by byte, and in records of any size
+    // the bytes go on as they were sent, whole or byte by byte, and in records of any size
     for (name, most) in
         [("passed.example", 16_000), ("a.b.db.example", 16_000), ("x.db.example", 7)]
     {
@@ -216,7 +217,7 @@ fn a_name_in_a_hello_decides(engine: &str) {
     assert_eq!(begun, 3, "{engine}: what is passed on shakes no hands here");
 }
 
-/// A message of a handshake in records of at most so many bytes.
+/// A message of a handshake in records of at most this many bytes.
 fn in_records(message: &[u8], most: usize) -> Vec<u8> {
     let record = |part: &[u8]| [&[22, 3, 1][..], &(part.len() as u16).to_be_bytes(), part].concat();
     message.chunks(most).flat_map(record).collect()
@@ -254,9 +255,9 @@ fn a_reset_is_passed_on(engine: &str) {
         let mut first = [0; 1];
         stream.read_exact(&mut first).unwrap();
         match first[0] {
-            // it resets
+            // the server resets
             b'r' => reset(stream),
-            // it waits for the client's reset
+            // the server waits for the client's reset
             _ => {
                 stream.write_all(b"x").unwrap();
                 let error = stream.read(&mut first).unwrap_err();
@@ -301,7 +302,7 @@ fn a_side_that_takes_nothing_holds_up_only_itself(engine: &str) {
     let (_server, raw, _folder) = start(engine, &format!("[[tcp]]\nto = \"{}\"", backend.addr));
     let mut slow = connect(raw);
     slow.write_all(b"s").unwrap();
-    // it has written what sockets hold, and no more
+    // the server has written as much as sockets hold, and no more
     let still = || {
         let before = WRITTEN.load(SeqCst);
         thread::sleep(Duration::from_millis(300));
@@ -405,7 +406,7 @@ fn rules_hold_by_name_and_by_address(engine: &str) {
     let (is_passed, _one) = ask("one.example");
     assert!(is_passed, "{engine}");
     assert!(!ask("one.example").0, "{engine}: one at a time");
-    // nothing is said in the words of HTTP, whatever refuses
+    // a raw connection gets no HTTP answer, whichever limit refuses it
     let (_one, _two) = (ask("a.example"), ask("b.example"));
     let mut third = connect(raw);
     let (said, _) = read_to_end(&mut third, PATIENCE);
@@ -415,7 +416,7 @@ fn rules_hold_by_name_and_by_address(engine: &str) {
     {
         assert_eq!(read_to_end(&mut other, PATIENCE).0, b"", "{engine}");
     }
-    // none for the name
+    // no route has the name
     let (server, raw, _folder) =
         start(engine, &format!("[[tcp]]\nnames = \"a.example\"\nto = \"{}\"", backend.addr));
     let mut client = connect(raw);
@@ -439,7 +440,7 @@ fn connections_wait_for_a_place(engine: &str) {
     assert_eq!(read(&mut second, 9), b"hereearly", "{engine}");
 }
 
-/// How many connections wait, as `forebay upstream list` says.
+/// The number of connections that wait, as `forebay upstream list` shows it.
 fn waiting(server: &WatchedServer) -> usize {
     let list = std::process::Command::new(forebay_tests::server::binary())
         .args(["upstream", "list", "-c"])
@@ -487,7 +488,7 @@ fn age_ends_a_connection_whose_client_takes_nothing(engine: &str) {
         let block = [7; 64 * 1024];
         while stream.write_all(&block).is_ok() {}
     });
-    // a client may be slow for an hour
+    // without a minimum rate, only lifetime ends the connection of a slow client
     let lines_of = format!(
         "limits.send_rate = \"0B/s\"\n[[tcp]]\nto = \"{}\"\nlifetime = \"1s\"",
         backend.addr
@@ -566,7 +567,8 @@ fn a_drain_waits_for_connections(engine: &str) {
     }
 }
 
-/// PostgreSQL, where it is installed: `psql` by way of the server, as it is and through TLS that it asks for itself.
+/// PostgreSQL, where it is installed: `psql` through the server, plain and through TLS that it asks for
+/// itself.
 #[test]
 fn a_database_answers() {
     let binaries =

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-/// Larger than what is kept in memory, so that it is read from the disk.
+/// A size beyond what is kept in memory, so that the file is read from the disk.
 const LARGE: usize = 3_000_000;
 
 fn site() -> Folder {
@@ -37,7 +37,7 @@ fn site() -> Folder {
     folder
 }
 
-/// A server of `folder/site` where TLS is spoken at the second address.
+/// A server of `folder/site` that speaks TLS at the second address.
 fn start(folder: &Folder, engine: &str, lines: &str) -> (Server, SocketAddr) {
     let addr = free_addr();
     let config = format!("{lines}\n[[listener]]\nlisten = [\"https://{addr}\"]\n");
@@ -55,7 +55,7 @@ fn ask(stream: &mut impl Write, target: &str, fields: &str) {
     stream.flush().unwrap();
 }
 
-/// All that comes, without the date.
+/// Reads everything that comes, without the date.
 fn everything(mut stream: impl Read) -> Vec<u8> {
     let mut all = Vec::new();
     stream.read_to_end(&mut all).unwrap();
@@ -65,7 +65,7 @@ fn everything(mut stream: impl Read) -> Vec<u8> {
     all
 }
 
-/// The first certificate that the server shows to who asks for this name.
+/// The first certificate that the server shows for the name of this connection.
 fn shown(stream: &mut TlsStream) -> Vec<u8> {
     ask(stream, "/small.txt", "");
     stream.read_exact(&mut [0; 15]).unwrap();
@@ -127,7 +127,7 @@ fn answers_are_the_same_as_without() {
     }
 }
 
-/// What was agreed with a client is in the lines of its requests, and in no others.
+/// The log lines of a client's requests have what its handshake has agreed on, and other lines do not.
 #[test]
 fn lines_say_what_was_agreed() {
     for engine in ENGINES {
@@ -176,7 +176,8 @@ fn lines_say_what_was_agreed() {
     }
 }
 
-/// Who comes without TLS is sent to where it is spoken, and told there to come back that way.
+/// A client that comes without TLS is redirected to https, and gets the field that makes it come back
+/// that way.
 #[test]
 fn a_site_sends_its_clients_to_tls() {
     for engine in ENGINES {
@@ -213,11 +214,11 @@ fn a_site_sends_its_clients_to_tls() {
     }
 }
 
-/// What a client is told: the status, where it is sent, and what is said about TLS.
+/// The parts of an answer that are about TLS: the status, the target of a redirect, and the HSTS field.
 type Told = (u16, Option<String>, Option<String>);
 
-/// What a request with these values of X-Forwarded-Proto is told, by HTTP/1 and by HTTP/2; through TLS if there is an
-/// authority to trust.
+/// The answer to a request with these values of X-Forwarded-Proto, by HTTP/1 and by HTTP/2; through TLS
+/// if there is an authority to trust.
 fn told(addr: SocketAddr, tls: Option<&Authority>, path: &str, says: &[&str]) -> Told {
     let lines: String =
         says.iter().map(|value| format!("X-Forwarded-Proto: {value}\r\n")).collect();
@@ -255,7 +256,8 @@ fn told(addr: SocketAddr, tls: Option<&Authority>, path: &str, says: &[&str]) ->
     by_http1
 }
 
-/// What a proxy that is trusted says of its client decides, however it comes itself, and nobody else's word does.
+/// What a trusted proxy says of its client decides, however the proxy itself comes; other sources are not
+/// believed.
 #[test]
 fn clients_of_a_proxy_are_sent_to_tls_by_how_they_came_to_it() {
     for engine in ENGINES.into_iter().chain([ISOLATED]) {
@@ -263,7 +265,7 @@ fn clients_of_a_proxy_are_sent_to_tls_by_how_they_came_to_it() {
         authority.write(folder.path(), "a", &["a.example"], &ECDSA);
         folder.write("site/.well-known/acme-challenge/token", "token");
         let unhurried = if engine == ISOLATED { UNHURRIED } else { "" };
-        // nobody is at the address of the application
+        // no server is at the address of the application
         let rest = format!(
             "redirect = 308\nhsts = \"1h\"\n[[rule]]\npath = \"/refused\"\naction = \"reject\"\n\
              [[proxy]]\npath = \"/app\"\nto = \"http://{}\"\nmax_fails = 0\n",
@@ -282,7 +284,7 @@ fn clients_of_a_proxy_are_sent_to_tls_by_how_they_came_to_it() {
                 (false, &[][..], here, here),
                 (false, &["https"], None, here),
                 (false, &["http"], there, here),
-                // of several the last counts: those before it may be the client's
+                // the last of several values counts: those before it may be the client's
                 (false, &["http", "https"], None, here),
                 (false, &["https, http"], there, here),
                 (true, &[], None, None),
@@ -313,7 +315,8 @@ fn clients_of_a_proxy_are_sent_to_tls_by_how_they_came_to_it() {
     }
 }
 
-/// Where only a proxy speaks TLS, its clients are sent to the usual port; where nobody does, nobody is sent there.
+/// Where only a proxy speaks TLS, its clients are redirected to the usual port; without TLS anywhere, no
+/// client is redirected.
 #[test]
 fn a_proxy_may_be_all_that_speaks_tls() {
     for engine in ENGINES {
@@ -339,7 +342,7 @@ fn a_proxy_may_be_all_that_speaks_tls() {
     }
 }
 
-/// A target may be a whole address. One with https is for TLS, to this server or to a proxy that is trusted.
+/// A target may be an absolute URL. One with https is for TLS, to this server or to a trusted proxy.
 #[test]
 fn an_address_with_https_is_for_tls() {
     for engine in ENGINES {
@@ -359,7 +362,7 @@ fn an_address_with_https_is_for_tls() {
                 (false, "http://a.example/small.txt", "", 200),
                 (false, "https://a.example/small.txt", "", 421),
                 (false, "https://a.example/small.txt", says, by_proxy),
-                // of several the last counts: those before it may be the client's
+                // the last of several values counts: those before it may be the client's
                 (false, "https://a.example/small.txt", &*yes_last, by_proxy),
                 (false, "https://a.example/small.txt", &*no_last, 421),
                 // how the proxy comes is not how its client came
@@ -449,7 +452,7 @@ fn a_request_for_a_host_with_another_certificate_is_misdirected() {
             // the connection goes on
             ("a.example", 200),
             ("none.example", 200),
-            // which no site has
+            // no site has this host
             ("x.a.example", 421),
         ] {
             write!(stream, "HEAD /small.txt HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
@@ -465,8 +468,8 @@ fn a_request_for_a_host_with_another_certificate_is_misdirected() {
     }
 }
 
-/// As certbot does it: a link leads to the files of before, then to new ones. What is broken is told, and
-/// what was there is kept; nobody asks for a reload.
+/// The files change as certbot changes them: a link leads to the old files, then to new ones. A broken
+/// file is reported, and the old one is kept; no reload is asked for.
 #[test]
 fn changed_files_are_taken_over_without_a_reload() {
     for engine in ENGINES {
@@ -507,7 +510,8 @@ fn changed_files_are_taken_over_without_a_reload() {
     }
 }
 
-/// A certificate that nobody could start with any more is told of once, and once more when it is back.
+/// A certificate with which a server could no longer start is reported once, and once more when it is
+/// back.
 #[test]
 fn files_that_are_gone_are_told_of() {
     let (folder, authority) = (site(), Authority::new());
@@ -522,7 +526,7 @@ fn files_that_are_gone_are_told_of() {
         assert!(soon(PATIENCE, || times(&gone) == round), "{}", server.stderr());
         assert_eq!(times(&back), round - 1, "{}", server.stderr());
         shown(&mut authority.connect(addr, "a.example"));
-        // what else happens there is not a reason to say it again
+        // other changes there are no reason for another report
         fs::write(folder.join("other"), "").unwrap();
         fs::rename(&aside, &key).unwrap();
         assert!(soon(PATIENCE, || times(&back) == round), "{}", server.stderr());
@@ -530,8 +534,8 @@ fn files_that_are_gone_are_told_of() {
     }
 }
 
-/// A certificate for another host is taken over, as it may be meant; the operator hears what clients make
-/// of it.
+/// A certificate for another host is taken over, because it may be intended; the operator learns how
+/// clients will see it.
 #[test]
 fn a_certificate_for_another_host_is_taken_over_and_told_of() {
     let (folder, authority) = (site(), Authority::new());
@@ -549,7 +553,8 @@ fn a_certificate_for_another_host_is_taken_over_and_told_of() {
     assert!(code == Some(0) && !said.contains("is not for"), "{said}");
 }
 
-/// Whoever asks for a site without a certificate through TLS is refused, which the operator hears.
+/// A client that asks through TLS for a site without a certificate is refused, and the operator learns
+/// that at the start.
 #[test]
 fn a_site_without_a_certificate_is_told_of_at_the_start() {
     let (folder, authority) = (site(), Authority::new());
@@ -564,7 +569,7 @@ fn a_site_without_a_certificate_is_told_of_at_the_start() {
     assert!(!server.stderr().contains("\"a.example\""), "{}", server.stderr());
 }
 
-/// Each handshake is counted by what has come of it.
+/// Each handshake is counted by its result.
 #[test]
 fn handshakes_are_counted() {
     for engine in ENGINES {
@@ -602,7 +607,7 @@ fn handshakes_are_counted() {
             |mut stream: TlsStream| drop(stream.write_all(b"x").and_then(|()| stream.flush()));
         talk(authority.connect(addr, "other.example"));
         counted("unknown_name", 1);
-        // who trusts another authority
+        // a client that trusts another authority
         talk(Authority::new().connect(addr, "a.example"));
         counted("refused_by_client", 1);
         let mut broken = TcpStream::connect(addr).unwrap();
@@ -620,7 +625,7 @@ fn handshakes_are_counted() {
     }
 }
 
-/// Ends a flood, also where a check has failed.
+/// Ends a flood when it is dropped, also where a check has failed.
 struct Ends<'e>(&'e AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -629,8 +634,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Many handshakes, completed or not, keep neither those who are there from being served, nor those who
-/// come first by their class.
+/// Many handshakes, completed or not, keep neither connections that are there nor clients of a higher
+/// class from being served.
 #[test]
 fn a_flood_of_handshakes_keeps_nobody_of_a_higher_class_away() {
     for engine in ENGINES {
@@ -697,7 +702,7 @@ fn a_flood_of_handshakes_keeps_nobody_of_a_higher_class_away() {
     }
 }
 
-/// An operator hears in time that a certificate was not replaced.
+/// An operator learns in time that a certificate was not replaced.
 #[test]
 fn what_has_expired_is_told_and_measured() {
     let (folder, authority) = (site(), Authority::new());
@@ -747,7 +752,7 @@ fn a_changed_pair_is_taken_over_and_a_broken_one_is_not() {
         assert!(said.contains("a.crt"), "{engine}: {said}");
         let third = shown(&mut authority.connect(addr, "a.example"));
         assert!(third == second, "{engine}");
-        // whoever was there is served on
+        // a client that was there is served on
         kept.read_exact(&mut [0; 20]).unwrap();
         ask(&mut kept, "/small.txt", "Connection: close\r\n");
         assert!(everything(kept).ends_with(b"small"), "{engine}");

@@ -1,5 +1,5 @@
-//! Certificates that change and reloads, under clients of both protocols that keep their connections: none of
-//! them loses an answer, and new ones get what is new.
+//! Certificates that change, and reloads, under clients of both protocols that keep their connections:
+//! none of them loses an answer, and new ones get the new certificate.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-/// Clients of each protocol that keep their connections.
+/// The number of clients of each protocol that keep their connections.
 const CLIENTS: usize = 4;
 
 const ANSWER: &[u8] = b"\r\n\r\nsmall";
 
-/// Ends the clients, also where a check has failed.
+/// Ends the clients when it is dropped, also where a check has failed.
 struct Ends<'e>(&'e AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -84,7 +84,7 @@ fn nothing_is_lost(engine: &str) {
         for number in 0..2 * CLIENTS {
             let (authority, is_over, answers) = (&authority, &is_over, &answers);
             scope.spawn(move || {
-                // who fails ends the others
+                // a client that fails ends the others
                 let ends = Ends(is_over);
                 keep_asking(authority, addr, is_over, answers, number % 2 == 1);
                 drop(ends);

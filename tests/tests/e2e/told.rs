@@ -1,5 +1,5 @@
-//! What applications are told of the client, by the table of the manual; programs that speak FastCGI and are no
-//! files; and scripts that are not to be run.
+//! What applications learn of the client, by the table of the manual; programs that speak FastCGI and are
+//! no files; and scripts that are not to be run.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -30,12 +30,12 @@ on_isolated!(
 
 const MANUAL: &str = include_str!("../../../docs/manual/behind-a-proxy.md");
 
-/// An application that answers with the head it was sent, one connection a thread.
+/// An application that answers with the head of the request; a thread for each connection.
 fn application() -> SocketAddr {
     answering(|head| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{head}", head.len()))
 }
 
-/// A server that answers each head so.
+/// A server that answers each head with the text of a function.
 fn answering(said: fn(&str) -> String) -> SocketAddr {
     listen(move |stream| {
         let mut writer = stream.try_clone().unwrap();
@@ -70,7 +70,7 @@ pub(crate) fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     [&[1, kind, 0, 1, high, low, 0, 0], content].concat()
 }
 
-/// The variables of a request, which is received to its end; `None` where there is none.
+/// Reads a whole request of FastCGI, and returns its variables; `None` where there is none.
 pub(crate) fn request_of_fastcgi(stream: &mut TcpStream) -> Option<BTreeMap<String, String>> {
     let mut params = Vec::new();
     loop {
@@ -101,7 +101,7 @@ pub(crate) fn request_of_fastcgi(stream: &mut TcpStream) -> Option<BTreeMap<Stri
     Some(variables)
 }
 
-/// The length of a name or a value, which is taken from the front.
+/// Takes the length of a name or a value from the front.
 fn length(rest: &mut &[u8]) -> usize {
     let bytes = if rest[0] < 128 { 1 } else { 4 };
     let (length, behind) = rest.split_at(bytes);
@@ -131,7 +131,7 @@ fn ask(server: &Server, head: &str) -> (u16, String) {
     (head[9..12].parse().unwrap(), body.to_owned())
 }
 
-/// What is said by lines `NAME: value`.
+/// The values in lines `NAME: value`.
 fn values(text: &str) -> BTreeMap<&str, Vec<&str>> {
     let mut values: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, value) in text.lines().filter_map(|line| line.split_once(": ")) {
@@ -140,7 +140,7 @@ fn values(text: &str) -> BTreeMap<&str, Vec<&str>> {
     values
 }
 
-/// A row of the table: its cells by the heads of their columns, without their backticks.
+/// A row of the table: its cells by the heads of their columns, without backticks.
 type Row = BTreeMap<&'static str, &'static str>;
 
 fn rows() -> Vec<Row> {
@@ -152,7 +152,7 @@ fn rows() -> Vec<Row> {
     rows.collect()
 }
 
-/// The one value of a cell; `None` if it says that there is none.
+/// The one value of a cell; `None` if the cell says that there is none.
 fn one(cell: &'static str) -> Option<&'static str> {
     (cell != "none").then(|| cell.trim_matches('`'))
 }
@@ -200,7 +200,7 @@ fn the_table_of_the_manual_holds(engine: &str) {
     }
 }
 
-/// Asks as a row says, and compares what the applications are told with what it says.
+/// Asks as a row says, and compares what the applications get with what it says.
 fn holds(engine: &str, server: &Server, row: &Row, forwarded: &str) {
     let fields: Vec<&str> = row["it sends"].split('`').skip(1).step_by(2).collect();
     let fields = fields.join("\r\n");
@@ -214,7 +214,7 @@ fn holds(engine: &str, server: &Server, row: &Row, forwarded: &str) {
     };
     let client = one(row["client"]);
     let (list, own_element) = match engine {
-        // a stage tells the next the client alone
+        // a stage passes on only the client to the next
         ISOLATED => {
             let host = one(row["X-Forwarded-Host"]).map(|host| match host.contains([':', '[']) {
                 true => format!(";host=\"{host}\""),
@@ -251,7 +251,8 @@ fn holds(engine: &str, server: &Server, row: &Row, forwarded: &str) {
     let port_of_client = variables.get("REMOTE_PORT").filter(|_| is_near).map(|found| found[0]);
     assert!(!is_near || port_of_client.is_some(), "{engine} {row:?}: {told}");
     let scheme = one(row["X-Forwarded-Proto"]);
-    // of X-Forwarded a script is told what counts and was sent; by a stage, of For the client alone
+    // a script gets the X-Forwarded fields that count and were sent; from a stage, only X-Forwarded-For,
+    // with the client alone
     let is_counted = row["from"] == "proxy" && forwarded == "x-forwarded";
     let sent = |name: &str| {
         let mut values = fields.lines().filter_map(|line| line.strip_prefix(name));
@@ -268,7 +269,7 @@ fn holds(engine: &str, server: &Server, row: &Row, forwarded: &str) {
         ("HTTP_X_FORWARDED_PORT", sent("X-Forwarded-Port").and(one(row["X-Forwarded-Port"]))),
         ("HTTP_X_REAL_IP", None),
         ("REMOTE_ADDR", client),
-        // that of a client behind a proxy is not known
+        // the port of a client behind a proxy is not known
         ("REMOTE_PORT", port_of_client),
         ("REQUEST_SCHEME", scheme),
         ("HTTPS", scheme.filter(|scheme| *scheme == "https").map(|_| "on")),
@@ -284,7 +285,8 @@ fn holds(engine: &str, server: &Server, row: &Row, forwarded: &str) {
     }
 }
 
-/// `trusted_header`: the access rules and all applications know the same client, and nobody else's word for it.
+/// `trusted_header`: the access rules and all applications know the same client, and believe no other
+/// source.
 fn a_field_of_its_own_names_the_client(engine: &str) {
     let (http, program) = (application(), program());
     let folder = Folder::new();
@@ -345,7 +347,8 @@ fn a_field_of_its_own_names_the_client(engine: &str) {
     }
 }
 
-/// X-Real-IP is in no row of the table: of a trusted proxy's a script is told the client that counts.
+/// X-Real-IP is in no row of the table: where a trusted proxy has sent it, a script gets the client that
+/// counts.
 fn scripts_are_told_of_the_client_what_a_proxy_has_sent(engine: &str) {
     let program = program();
     let folder = Folder::new();
@@ -376,7 +379,8 @@ fn scripts_are_told_of_the_client_what_a_proxy_has_sent(engine: &str) {
     }
 }
 
-/// Whatever files there are, and with what follows the path of the route.
+/// A program gets every path beneath its route, whatever files exist, with the text behind the path of
+/// the route.
 fn programs_that_are_no_files_have_every_path(engine: &str) {
     let program = program();
     let folder = Folder::new();
@@ -421,7 +425,8 @@ fn programs_that_are_no_files_have_every_path(engine: &str) {
     }
 }
 
-/// Neither by their names, nor as what follows another, nor as an index, by a rule or by a link.
+/// Scripts that are not named never run: not by their names, not behind another's name, not as an index,
+/// by a rule or by a link.
 fn scripts_that_are_not_named_are_never_run(engine: &str) {
     let program = program();
     let folder = Folder::new();
@@ -479,12 +484,13 @@ fn scripts_that_are_not_named_are_never_run(engine: &str) {
     assert_eq!((status, &*text), (200, "a file"), "{engine}");
 }
 
-/// Who decides says who it is.
+/// An authority that names the user.
 fn authority() -> SocketAddr {
     answering(|_| "HTTP/1.1 200 OK\r\nRemote-User: alice\r\nContent-Length: 0\r\n\r\n".to_owned())
 }
 
-/// Fields for applications whose values name something of the request; and which application has answered.
+/// Fields for applications whose values have variables of the request, and a field that names the
+/// application that has answered.
 fn values_are_of_the_request(engine: &str) {
     let (app, authority, program) = (application(), authority(), program());
     let folder = Folder::new();
@@ -529,7 +535,7 @@ fn values_are_of_the_request(engine: &str) {
         };
         has(told, &format!("X-All: {all}"));
         has(told, &format!("X-Cost: {cost}"));
-        // what comes from a file says nothing but itself
+        // text from a file has no variables
         has(told, "X-Secret: Bearer x$host$$1$header.X-Own");
         has(told, "X-Both: https x$host$$1$header.X-Own");
         for line in ["X-Plain: $5", "X-User: alice", "X-Forwarded-Host: front.shop.example"] {
@@ -581,7 +587,7 @@ fn values_are_of_the_request(engine: &str) {
         told.dedup();
         assert_eq!(told.len(), users.len(), "{engine}: {told:?}");
     }
-    // what nobody has copied is not what the client says either
+    // a field that no rule has copied does not come from the client either
     let answer = ask("/out/a", "");
     assert!(!answer.contains("User: root"), "{engine}: {answer}");
     // no application has answered

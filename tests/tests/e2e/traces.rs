@@ -1,4 +1,4 @@
-//! Spans of requests, as a collector gets them: read with the messages of OpenTelemetry's own crate.
+//! Spans of requests, as a collector gets them, decoded with the messages of OpenTelemetry's own crate.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::told::{listen, record, request_of_fastcgi};
@@ -47,7 +47,7 @@ impl SentSpan {
         self.id().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// It began and ended within the other.
+    /// Whether this span began and ended within the other.
     fn is_within(&self, other: &SentSpan) -> bool {
         other.span.start_time_unix_nano <= self.span.start_time_unix_nano
             && self.span.end_time_unix_nano <= other.span.end_time_unix_nano
@@ -65,14 +65,14 @@ fn value(attributes: &[opentelemetry_proto::tonic::common::v1::KeyValue], key: &
     }
 }
 
-/// A collector.
+/// A running collector.
 pub(crate) struct Collector {
     addr: SocketAddr,
     taken: Arc<Mutex<Vec<SentSpan>>>,
 }
 
 impl Collector {
-    /// At an address of its own.
+    /// Starts a collector at an address of its own.
     pub(crate) fn start() -> Collector {
         Collector::at(TcpListener::bind("127.0.0.1:0").unwrap())
     }
@@ -90,19 +90,19 @@ impl Collector {
         Collector { addr, taken }
     }
 
-    /// Lines that have all requests recorded, and their spans come here.
+    /// Lines with which all requests are recorded, and their spans come to this collector.
     pub(crate) fn lines(&self, more: &str) -> String {
         format!("[traces]\nto = \"http://{}\"\nrate = \"100%\"\n{more}\n", self.addr)
     }
 
-    /// The spans, once there are some for which this holds.
+    /// The spans, once `is_so` holds for them.
     pub(crate) fn until(&self, is_so: impl Fn(&[SentSpan]) -> bool) -> Vec<SentSpan> {
         let taken = || self.taken.lock().unwrap().clone();
         assert!(soon(PATIENCE, || is_so(&taken())), "{:#?}", taken());
         taken()
     }
 
-    /// Those of the request for this path, once its own is there, and how many of them.
+    /// The spans of the trace with a request for this path, once they are there.
     pub(crate) fn trace_of(&self, path: &str) -> Vec<SentSpan> {
         let is_request = |one: &SentSpan| one.span.kind == 2 && one.text("url.path") == path;
         let all = self.until(|spans| spans.iter().any(is_request));
@@ -111,7 +111,7 @@ impl Collector {
     }
 }
 
-/// The spans of one request to a collector, which is answered.
+/// Reads the spans of one request to a collector, and answers it.
 fn export_of(stream: TcpStream) -> Option<Vec<SentSpan>> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let (mut line, mut length) = (String::new(), 0);
@@ -147,7 +147,7 @@ fn export_of(stream: TcpStream) -> Option<Vec<SentSpan>> {
     Some(spans)
 }
 
-/// An application that answers with the head it was sent.
+/// An application that answers with the head of the request.
 pub(crate) fn application() -> SocketAddr {
     listen(|stream| {
         let mut writer = stream.try_clone().unwrap();
@@ -179,7 +179,7 @@ pub(crate) fn start(folder: &Folder, engine: &str, lines: &str) -> Server {
     Server::start(&Options::new(root).engine(engine).config(lines))
 }
 
-/// What is answered to a request with these fields.
+/// The answer to a request with these fields.
 pub(crate) fn get(server: &Server, path: &str, fields: &str) -> String {
     let head =
         format!("GET {path} HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n{fields}\r\n");
@@ -189,7 +189,7 @@ pub(crate) fn get(server: &Server, path: &str, fields: &str) -> String {
 /// The name of the service, which the collector expects.
 pub(crate) const SERVICE: &str = "service = \"shop\"";
 
-/// A trusted proxy's word, and its trace.
+/// The trace context of a trusted proxy.
 pub(crate) const PARENT: &str =
     "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n";
 /// The trace of [`PARENT`].
@@ -278,7 +278,7 @@ fn applications_are_told_where_a_request_stands(engine: &str) {
             assert!(asked.is_within(request), "{spans:#?}");
         }
     }
-    // what the proxy has not recorded is not recorded here, and the application is told so
+    // what the proxy has not recorded is not recorded here, and the application gets that flag
     let server = start(&folder, engine, &format!("trusted_proxies = [\"127.0.0.0/8\"]\n{lines}"));
     let not = PARENT.replace("-01\r", "-00\r");
     assert!(get(&server, "/app/not", &not).contains("-00\r\n"));
@@ -295,7 +295,7 @@ fn attempts_are_spans_of_their_own(engine: &str) {
         collector.lines(SERVICE)
     );
     let server = start(&folder, engine, &lines);
-    // one of two begins with the one that is not there
+    // one of the two requests begins with the application that is not there
     let answers: Vec<_> = (0..2).map(|at| get(&server, &format!("/app/{at}"), "")).collect();
     let all = collector.until(|all| {
         let of_requests = all.iter().filter(|one| one.span.kind == 2);
@@ -311,7 +311,7 @@ fn attempts_are_spans_of_their_own(engine: &str) {
     let second = others.next().unwrap();
     assert_eq!(second.text("http.request.resend_count"), "1");
     assert_eq!(second.span.parent_span_id, failed.span.parent_span_id);
-    // the second attempt was told its own span
+    // the second attempt got the id of its own span
     let id = format!("-{}-01", second.id_text());
     assert!(answers.iter().any(|answer| answer.contains(&id)), "{answers:?}");
 }
@@ -354,7 +354,7 @@ fn stages_hang_together() {
     each_stage_has_its_span(ISOLATED, "");
 }
 
-/// The same where the stages are behind an engine.
+/// Each stage has a span where the stages are behind an engine, too.
 fn stages_behind_it_hang_together(engine: &str) {
     each_stage_has_its_span(engine, "stages.process = 1\nstages.respond = 1\n");
 }
@@ -387,12 +387,13 @@ fn each_stage_has_its_span(engine: &str, top: &str) {
         assert_eq!(after.span.trace_id, first.span.trace_id);
         assert_eq!(after.span.parent_span_id, before.id(), "{pair:?}: {all:#?}");
     }
-    // the application is told the last of them
+    // the application gets the last of them
     let last = of_stage(&all, 3, "respond").unwrap();
     assert!(answer.contains(&format!("-{}-01", last.id_text())), "{answer}");
 }
 
-/// A collector that is not there, or does not answer, is no matter of clients; what it misses is counted.
+/// A collector that is gone, or does not answer, does not affect clients; spans that it misses are
+/// counted.
 #[test]
 fn without_a_collector_requests_are_answered_and_spans_are_counted() {
     let folder = site();
@@ -409,12 +410,12 @@ fn without_a_collector_requests_are_answered_and_spans_are_counted() {
         let mut answer = [0; 4096];
         assert!(client.read(&mut answer).unwrap() > 0);
     }
-    // what was not taken is sent again when the collector takes it
+    // spans that were not taken are sent again when the collector takes them
     let collector = Collector::at(silent);
     collector.until(|all| all.iter().filter(|one| one.span.kind == 2).count() > 1000);
 }
 
-/// With a reload spans go elsewhere, or nowhere.
+/// A reload can send spans elsewhere, or nowhere.
 #[test]
 fn a_reload_decides_where_spans_go() {
     let (folder, first, second) = (site(), Collector::start(), Collector::start());

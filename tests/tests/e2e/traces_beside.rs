@@ -1,4 +1,5 @@
-//! Spans beside what else a server does: calls of gRPC, upgrades, classes that wait, processes of stages that end.
+//! Spans beside other work of a server: calls of gRPC, upgrades, classes that wait, processes of stages
+//! that end.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::isolated::{signal, stage};
@@ -31,7 +32,7 @@ on_isolated!(
     an_upgrade_loses_no_span,
 );
 
-/// Lines for an application of HTTP/2, and clients that are believed.
+/// Lines for an application of HTTP/2, and for clients whose trace context counts.
 fn calls_to(app: &Application, collector: &Collector, more: &str) -> String {
     format!(
         "trusted_proxies = [\"127.0.0.0/8\"]\n{}[[proxy]]\npath = \"/\"\nto = \"http://{}\"\nhttp2 = true\n{more}",
@@ -40,7 +41,7 @@ fn calls_to(app: &Application, collector: &Collector, more: &str) -> String {
     )
 }
 
-/// A call with a trace of its own; what is answered.
+/// Makes a call with a trace of its own. Returns the answer.
 fn call(server: &Server, path: &str) -> forebay_tests::http2::Answer {
     let mut client = Client::connect(server.addr());
     let parent = PARENT.trim_end().strip_prefix("traceparent: ").unwrap();
@@ -49,7 +50,7 @@ fn call(server: &Server, path: &str) -> forebay_tests::http2::Answer {
     client.answer(stream)
 }
 
-/// The trace and the span that an application was told.
+/// The trace and the span that an application got.
 fn told(body: &[u8]) -> (u128, String) {
     let text = std::str::from_utf8(body).unwrap();
     let parts: Vec<_> = text.split('-').collect();
@@ -109,7 +110,7 @@ fn a_stream_that_is_asked_again_is_told_its_own_span(engine: &str) {
     assert!(!first.text("error.type").is_empty(), "{first:#?}");
 }
 
-/// An application that says which path it is asked for, and answers when the test says so.
+/// An application that reports the path of its request, and answers when the test allows it.
 fn waiting_application() -> (SocketAddr, Receiver<String>, Sender<()>) {
     let (asked, hears) = channel();
     let (release, released) = channel::<()>();
@@ -134,8 +135,8 @@ fn waiting_application() -> (SocketAddr, Receiver<String>, Sender<()>) {
     (addr, hears, release)
 }
 
-/// A request that is under way when another process takes over ends with the old one, and its spans are sent by that;
-/// those of requests that come later by the new one.
+/// A request that is under way when another process takes over ends with the old one, which sends its
+/// spans; the new one sends those of later requests.
 fn an_upgrade_loses_no_span(engine: &str) {
     let (folder, collector) = (site(), Collector::start());
     let (app, asked, release) = waiting_application();
@@ -158,7 +159,7 @@ fn an_upgrade_loses_no_span(engine: &str) {
     drop(successor);
 }
 
-/// A request that waits for a place at its application has a span for that, and its class is said.
+/// A request that waits for a place at its application has a span for that, with its class.
 fn a_wait_for_a_place_is_a_span(engine: &str) {
     let (folder, collector) = (site(), Collector::start());
     let (app, asked, release) = waiting_application();
@@ -189,7 +190,8 @@ fn a_wait_for_a_place_is_a_span(engine: &str) {
     assert_eq!((queue("/app/first"), queue("/app/second")), (0, 1));
 }
 
-/// A process of a stage ends while it has a request: the attempt is a span that failed, and the next one has the answer.
+/// A process of a stage ends while it has a request: the attempt is a span that failed, and the next one
+/// has the answer.
 #[test]
 fn a_killed_stage_is_an_attempt_that_failed() {
     let (folder, collector) = (site(), Collector::start());
@@ -202,7 +204,7 @@ fn a_killed_stage_is_an_attempt_that_failed() {
     thread::scope(|scope| {
         let answer = scope.spawn(|| get(&server, "/app/killed", ""));
         assert_eq!(asked.recv_timeout(PATIENCE).unwrap(), "/app/killed");
-        // which of the two has it is not known: the other one is asked in any case
+        // it is not known which of the two has the request: the other one is asked in any case
         let pids = ["respond 1", "respond 2"].map(|name| stage(&server, name, 0));
         for pid in pids {
             signal(pid, Signal::KILL);

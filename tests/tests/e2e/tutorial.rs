@@ -1,4 +1,5 @@
-//! The manual's tutorial: each command is run, each file written, and what the page shows is what is printed.
+//! The manual's tutorial: each command is run, each file is written, and the output is what the page
+//! shows.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -15,10 +16,10 @@ use std::process::{Child, Command, Stdio};
 
 const MANUAL: &str = include_str!("../../../docs/manual/tutorial.md");
 
-/// What stands for any text, on the page; alone on a line, for any lines.
+/// The sign that stands for any text on the page; alone on a line, for any lines.
 const ANY: &str = "…";
 
-/// A block of the page: its language, what stands before it, and what is in it.
+/// A block of the page: its language, the line before it, and its text.
 struct Block<'p> {
     language: &'p str,
     before: &'p str,
@@ -39,7 +40,7 @@ fn blocks(page: &str) -> Vec<Block<'_>> {
     blocks
 }
 
-/// A command of a block, and what it prints.
+/// A command of a block, and its output.
 struct Step {
     command: String,
     output: Vec<String>,
@@ -56,7 +57,7 @@ fn steps(block: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether a text is what the page says, in which some parts stand for anything.
+/// Whether an output is what the page shows, where some parts of the page stand for any text.
 fn is_like(page: &[&str], printed: &[&str]) -> bool {
     match page {
         [] => printed.is_empty(),
@@ -68,7 +69,7 @@ fn is_like(page: &[&str], printed: &[&str]) -> bool {
     }
 }
 
-/// Whether a line is what the page says.
+/// Whether a line is what the page shows.
 fn fits(page: &str, printed: &str) -> bool {
     let Some((start, rest)) = page.split_once(ANY) else { return page == printed };
     let Some(printed) = printed.strip_prefix(start) else { return false };
@@ -77,7 +78,7 @@ fn fits(page: &str, printed: &str) -> bool {
     tails.any(|tail| fits(rest, tail))
 }
 
-/// Whoever follows the page.
+/// A reader who follows the page.
 struct Reader {
     folder: Folder,
     path: String,
@@ -102,7 +103,7 @@ impl Reader {
             fs::create_dir_all(folder.join(name)).unwrap();
         }
         std::os::unix::fs::symlink(binary(), folder.join("bin/forebay")).unwrap();
-        // where no terminal is, curl tells how far it is
+        // without a terminal curl would print its progress
         fs::write(folder.join("home/.curlrc"), "silent\nmax-time = 60\n").unwrap();
         let path = format!("{}:{}", folder.join("bin").display(), std::env::var("PATH").unwrap());
         Reader { folder, path, servers: Vec::new() }
@@ -120,14 +121,14 @@ impl Reader {
         shell
     }
 
-    /// A command that ends by itself.
+    /// Runs a command that ends by itself.
     fn run(&self, step: &Step) {
         let output = self.shell(&format!("{{ {}\n}} 2>&1", step.command)).output().unwrap();
         let printed = String::from_utf8(output.stdout).unwrap().replace('\r', "");
         self.compare(step, &printed);
     }
 
-    /// A server, which goes on.
+    /// Starts a server, which goes on.
     fn start(&mut self, step: &Step, number: usize) {
         let file = self.folder.join(&format!("printed-{number}"));
         let printed = File::create(&file).unwrap();
@@ -138,7 +139,7 @@ impl Reader {
         let page: Vec<&str> = step.output.iter().map(String::as_str).collect();
         let is_there = || {
             let text = text();
-            // its log may follow
+            // lines of its log may follow
             (0..=text.lines().count())
                 .any(|count| is_like(&page, &text.lines().take(count).collect::<Vec<_>>()))
         };
@@ -157,7 +158,7 @@ impl Reader {
         );
     }
 
-    /// What the line before a block says becomes of it.
+    /// Writes a block into the file that the line before it names.
     fn write(&self, block: &Block<'_>) {
         let name = block.before.rsplit('`').nth(1).unwrap();
         let file = self.work(name);
@@ -171,7 +172,7 @@ impl Reader {
     }
 }
 
-/// Of the application nothing is printed when it can be asked.
+/// Waits for the application, which prints nothing when it can be asked.
 fn wait_for(port: &str) {
     let is_up = || TcpStream::connect(format!("127.0.0.1:{port}")).is_ok();
     assert!(soon(PATIENCE, is_up), "nothing listens at {port}");
@@ -214,7 +215,7 @@ fn every_command_does_what_the_page_says() {
     assert!(commands > 20, "{commands}");
 }
 
-/// A comparison that cannot fail would be none.
+/// The comparison must be able to fail.
 #[test]
 fn what_the_page_shows_is_compared() {
     for (page, printed, expected) in [

@@ -1,4 +1,4 @@
-//! Commands that no server answers: what is said of why, and that it is said in time.
+//! Commands that no server answers: the reason that they report, in time.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::upgrade::upgrade;
@@ -27,7 +27,7 @@ const COMMANDS: [&[&str]; 8] = [
     &["why", "a"],
 ];
 
-/// What a command says, which fails.
+/// The output of a command, which fails.
 fn said(command: &[&str], file: &Path) -> String {
     let output = Command::new(binary()).args(command).arg("-c").arg(file).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -69,13 +69,13 @@ fn a_server_that_is_stopped_is_named() {
         );
         assert!(!said.contains("no server"), "{command:?}: {said}");
     }
-    // what the file says is not what this one does
+    // the file has other settings than this server
     let explain = ["policy", "explain", "--client", "192.0.2.1", "GET /"];
     let said = said(&explain, &server.file());
     assert!(said.contains("is stopped") && !said.contains("no server runs"), "{said}");
     server.signal(Signal::CONT);
     assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
-    // of a server that has taken the place of another, that one is meant
+    // after an upgrade, the command asks the new server
     let successor = upgrade(&server);
     let number = Pid::from_raw(successor.number()).unwrap();
     kill_process(number, Signal::STOP).unwrap();
@@ -98,7 +98,7 @@ fn the_socket_of_a_server_that_was_killed_is_named() {
             "{command:?}: {said}"
         );
     }
-    // the file tells what one would do
+    // without a server, explain judges by the file
     let explain = ["policy", "explain", "--client", "192.0.2.1", "GET /", "-c"];
     let output = Command::new(binary()).args(explain).arg(server.file()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

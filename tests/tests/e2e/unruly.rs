@@ -1,5 +1,5 @@
-//! Applications that are gone, hang, drip and break off: what clients get, what is asked again, and what an
-//! operator reads of it.
+//! Applications that are gone, hang, drip and break off: what clients get, which requests are sent again,
+//! and the reports for an operator.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::queue::Gate;
@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// Says what to do with the connection on which this head has come; `true` keeps it.
+/// Serves the connection on which this head has come; `true` keeps it.
 type Answers = fn(&str, &mut Wire) -> std::io::Result<bool>;
 
-/// A connection to an application, with what was received and not read.
+/// A connection to an application, with the bytes that were received and not read.
 struct Wire {
     reader: BufReader<TcpStream>,
     stream: TcpStream,
@@ -42,7 +42,7 @@ impl Write for Wire {
     }
 }
 
-/// An application: a thread per connection, which remembers each head.
+/// An application with a thread per connection, which remembers each head.
 struct Application {
     addr: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
@@ -119,7 +119,7 @@ fn line_of(server: &Server, path: &str) -> String {
     find().unwrap()
 }
 
-/// However many are dead, the one that is well answers.
+/// However many upstreams are dead, the healthy one answers.
 #[test]
 fn one_of_three_that_is_well_answers_all() {
     let well = Application::start(hello);
@@ -145,7 +145,7 @@ fn one_of_three_that_is_well_answers_all() {
     }
 }
 
-/// Of a single one it is not said that it is left alone, because it is not.
+/// A single application that fails is not reported as left alone, because it is not.
 #[test]
 fn a_single_one_that_fails_is_asked_on() {
     let dead = free_addr();
@@ -167,7 +167,7 @@ fn a_single_one_that_fails_is_asked_on() {
     assert!(!server.stderr().contains("left alone"), "{}", server.stderr());
 }
 
-/// The time for the head of an answer is one time, whatever comes meanwhile.
+/// The time limit for the head of an answer is one limit, whatever comes meanwhile.
 #[test]
 fn the_time_for_a_head_is_not_prolonged_by_what_drips() {
     let drips = Application::start(|head, stream| {
@@ -199,7 +199,7 @@ fn the_time_for_a_head_is_not_prolonged_by_what_drips() {
     }
 }
 
-/// An upload may take longer than that, and the time begins with its end.
+/// An upload may take longer than the limit, which begins with the end of the upload.
 #[test]
 fn the_time_for_a_head_begins_when_the_request_has_ended() {
     let application = Application::start(|head, stream| {
@@ -239,7 +239,7 @@ fn the_time_for_a_head_begins_when_the_request_has_ended() {
     }
 }
 
-/// What may have run is not sent again where nothing is to be.
+/// A request that may have run is not sent again, unless the configuration allows it.
 #[test]
 fn without_retries_nothing_that_was_written_is_sent_twice() {
     let application = Application::start(|head, stream| match head.starts_with("GET /first") {
@@ -258,7 +258,8 @@ fn without_retries_nothing_that_was_written_is_sent_twice() {
     assert_eq!(seen.iter().filter(|head| head.starts_with("GET /second")).count(), 1, "{seen:?}");
 }
 
-/// A request that is refused before an application is asked says why in the log, as one that has waited does.
+/// A request that is refused before an application is asked has the reason in the log, like one that has
+/// waited.
 #[test]
 fn what_is_refused_on_arrival_says_why() {
     let silent = Application::start(|_, stream| {
@@ -277,7 +278,7 @@ fn what_is_refused_on_arrival_says_why() {
     assert!(line.contains("\"upstream_error\":\"queue_full\",\"upstream_attempts\":0"), "{line}");
 }
 
-/// The line of an answer that an application has broken off, or that it has ceased to send, says so.
+/// The log line of an answer that an application has broken off, or has ceased to send, shows that.
 #[test]
 fn what_is_cut_off_is_not_whole_in_the_log() {
     let application = Application::start(|head, stream| {
@@ -315,7 +316,7 @@ fn what_is_cut_off_is_not_whole_in_the_log() {
     }
 }
 
-/// Where the body of a request cannot be read the log says which application was asked.
+/// If the body of a request cannot be read, the log has the application that was asked.
 #[test]
 fn a_broken_upload_names_its_upstream() {
     let application = Application::start(|_, stream| {
@@ -336,7 +337,7 @@ fn a_broken_upload_names_its_upstream() {
     }
 }
 
-/// That this server has no descriptors is no fault of an application.
+/// A lack of descriptors in this server does not count as a failure of an application.
 #[test]
 fn the_lack_of_descriptors_is_not_held_against_applications() {
     let application = Application::start(hello);
@@ -364,8 +365,8 @@ fn the_lack_of_descriptors_is_not_held_against_applications() {
     assert!(!server.stderr().contains("forebay: upstream"), "{}", server.stderr());
 }
 
-/// A client whose requests an application does not answer keeps some of the descriptors, and leaves the others to
-/// everybody else.
+/// A client whose requests an application does not answer keeps some of the descriptors, and leaves the
+/// others to all other clients.
 #[test]
 fn one_client_does_not_take_all_descriptors() {
     const STREAMS: usize = 120;
@@ -393,7 +394,7 @@ fn one_client_does_not_take_all_descriptors() {
     let refused = streams.iter().position(|stream| client.so_far(*stream).status == 503).unwrap();
     let line = line_of(&server, &path(refused));
     assert!(line.contains("\"upstream_error\":\"descriptors\""), "{line}");
-    // others have theirs
+    // other clients have descriptors
     let mut other = Client::over(connect_from(client_address(0), server.listens_at()).unwrap());
     assert!(other.ask("/app/other"));
     gate.has(begun + 1);
@@ -409,7 +410,7 @@ fn one_client_does_not_take_all_descriptors() {
     assert!(soon(PATIENCE, are_answered), "descriptors are kept");
 }
 
-/// Why there is no connection is told apart for the operator.
+/// The operator learns why there is no connection: each cause has its own message.
 #[test]
 fn why_there_is_no_connection_is_said() {
     let folder = Folder::new();
@@ -433,7 +434,7 @@ fn why_there_is_no_connection_is_said() {
     }
 }
 
-/// The site's page for an error keeps what a client needs of the application's.
+/// The site's error page keeps the fields of the application's answer that a client needs.
 #[test]
 fn errors_of_ours_keep_what_their_status_means() {
     let application = Application::start(|head, stream| {
@@ -469,7 +470,7 @@ fn errors_of_ours_keep_what_their_status_means() {
     }
 }
 
-/// What only a server that decides may say of a client is said by no client, on whatever path.
+/// Fields that only a server of `forward_auth` may set are removed from clients' requests, on every path.
 #[test]
 fn copied_fields_cannot_be_forged_beside_their_path() {
     let application = Application::start(hello);
@@ -498,7 +499,7 @@ fn copied_fields_cannot_be_forged_beside_their_path() {
     assert!(!heads[1].to_ascii_lowercase().contains("remote"), "{}", heads[1]);
 }
 
-/// A rule for a path holds for the path with parameters, which applications may take for the same.
+/// A rule for a path also holds for the path with parameters, which applications may take for the same.
 #[test]
 fn rules_are_not_passed_by_path_parameters() {
     let application = Application::start(hello);

@@ -1,4 +1,4 @@
-//! `forebay upgrade`: another process takes the place of the one that serves, and no client notices.
+//! `forebay upgrade`: another process takes the place of the serving one, and no client notices.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -26,7 +26,7 @@ forebay_tests::on_each_engine! {
     an_address_that_is_left_is_closed,
 }
 
-/// The supervisor has another supervisor in its place, with stages of its own.
+/// The same with stages: another supervisor takes the supervisor's place, with stages of its own.
 mod isolated {
     #[test]
     fn upgrades_lose_nobody() {
@@ -44,7 +44,7 @@ mod isolated {
     }
 }
 
-/// A directory of one test, with a small file in it.
+/// A directory for one test, with a small file in it.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -65,18 +65,18 @@ impl Drop for Folder {
     }
 }
 
-/// What clients share with the operator.
+/// The state that clients share with the operator.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
     answers: AtomicU64,
-    /// How many answers each client has had.
+    /// The number of answers that each client has had.
     each: Mutex<BTreeMap<u64, u64>>,
     /// The longest time that a request has taken.
     longest_ms: AtomicU64,
 }
 
-/// One answer; says whether another may follow on the connection.
+/// Asks once. Returns whether another answer may follow on the connection.
 fn ask(stream: &mut BufReader<TcpStream>, request: &str) -> bool {
     stream.get_mut().write_all(request.as_bytes()).unwrap();
     let (mut line, mut length, mut goes_on) = (String::new(), 0, true);
@@ -95,7 +95,7 @@ fn ask(stream: &mut BufReader<TcpStream>, request: &str) -> bool {
     goes_on
 }
 
-/// A client that asks again and again, on a connection that it keeps as long as it may.
+/// A client that asks again and again, on a connection that it keeps as long as the server allows.
 fn client(shared: &Arc<Shared>, addr: SocketAddr, keeps: bool, number: u64) -> JoinHandle<()> {
     let shared = Arc::clone(shared);
     let mut pauses = fastrand::Rng::with_seed(number);
@@ -149,7 +149,7 @@ fn upgrades_lose_nobody(engine: &str) {
     }
     shared.stop.store(true, Ordering::Release);
     clients.into_iter().for_each(|client| client.join().unwrap());
-    // the first process waits for the slow client, the second for nobody
+    // the first process waits for the slow client, the second for none
     assert!(soon(PATIENCE, || !successors[0].is_there()), "{engine}: {}", server.stderr());
     slow.read_to_end(&mut got).unwrap();
     let body = got.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
@@ -199,8 +199,8 @@ fn one_that_cannot_serve_changes_nothing(engine: &str) {
     drop(successor);
 }
 
-/// Who has come there already is answered, and whoever comes later is refused, not kept waiting. Others are answered by the
-/// new server as soon as it serves.
+/// Clients that are connected already are answered, and later ones are refused, not kept waiting. Others
+/// are answered by the new server as soon as it serves.
 fn an_address_that_is_left_is_closed(engine: &str) {
     let folder = Folder::new();
     let socket = folder.0.join("left.sock");
@@ -216,7 +216,7 @@ fn an_address_that_is_left_is_closed(engine: &str) {
     let new = "[[header]]\nset = { X-Server = \"new\" }\n";
     server.configure_with(&(text.replace(&listener, "") + new));
     let successor = upgrade(&server);
-    // at the address that stays nobody is answered by the old server any more
+    // at the address that stays, the old server answers no client any more
     for _ in 0..50 {
         let answer = String::from_utf8_lossy(&wire::exchange(kept, request)).into_owned();
         assert!(answer.contains("\r\nX-Server: new\r\n"), "{engine}: {answer}");
@@ -235,7 +235,7 @@ fn an_address_that_is_left_is_closed(engine: &str) {
     drop(next);
 }
 
-/// What commands have changed in a server without stages holds in one with stages, and the other way round.
+/// Changes by commands in a server without stages hold in one with stages, and the other way round.
 #[test]
 fn a_server_with_stages_goes_on_with_what_commands_have_changed() {
     let folder = Folder::new();
@@ -254,7 +254,7 @@ fn a_server_with_stages_goes_on_with_what_commands_have_changed() {
     drop((with_stages, without));
 }
 
-/// A server without stages, one with stages, and one without again: what a reload cannot do.
+/// A server without stages, one with stages, and one without again: a change that a reload cannot make.
 #[test]
 fn a_server_gets_stages_and_loses_them() {
     let folder = Folder::new();

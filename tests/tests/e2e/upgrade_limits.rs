@@ -1,4 +1,5 @@
-//! Limits in an upgrade: the server that serves now and the one that finishes what it has keep them together.
+//! Limits in an upgrade: the server that serves now, and the one that finishes its requests, keep them
+//! together.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::queue::{Gate, ask, status};
@@ -21,7 +22,7 @@ on_each_engine!(
     a_client_has_no_more_connections_than_it_may,
 );
 
-/// A server in front of an application, of which it is known who gets there when.
+/// A server in front of an application that notes which request arrives when.
 fn serve(engine: &str, gate: &Gate, route: &str, rules: &str) -> (WatchedServer, Folder) {
     let folder = Folder::new();
     folder.write("index.html", "own");
@@ -37,8 +38,8 @@ fn wait(served: &WatchedServer, series: &str, count: u64) {
     assert!(soon(PATIENCE, || waiting() == count), "{} wait, not {count}", waiting());
 }
 
-/// One place, which the old server has, and one that waits in it: who comes to the new one is behind both, and who
-/// comes to the newest is the last.
+/// One place, which the old server has, and one request that waits for it: requests to the new server are
+/// behind both, and those to the newest are the last.
 fn take_turns(engine: &str, gate: &Gate, served: &WatchedServer, waiting: &str) {
     let mut clients = vec![ask(served, "/app/1")];
     gate.has(1);
@@ -58,7 +59,7 @@ fn take_turns(engine: &str, gate: &Gate, served: &WatchedServer, waiting: &str) 
     }
     clients.iter_mut().for_each(|client| assert_eq!(status(client), 200, "{engine}"));
     assert_eq!(gate.came(), [1, 2, 3, 4, 5].map(|at| format!("/app/{at}")), "{engine}");
-    // nobody has anything any more
+    // no server has a place any more
     let mut last = ask(served, "/app/6");
     gate.has(6);
     gate.answer(1);
@@ -66,7 +67,8 @@ fn take_turns(engine: &str, gate: &Gate, served: &WatchedServer, waiting: &str) 
     wait(served, waiting, 0);
 }
 
-/// Another server serves, and the one before accepts nobody any more, which may take it a moment.
+/// Upgrades, and waits until the server before accepts no connection any more, which may take it a
+/// moment.
 fn upgrade_and_settle(served: &WatchedServer) -> Successor {
     let successor = upgrade(served);
     let accepted = || served.metric("forebay_connections_accepted_total");
@@ -80,7 +82,7 @@ fn upgrade_and_settle(served: &WatchedServer) -> Successor {
     successor
 }
 
-/// A request that waits in the server that serves now.
+/// A request that waits in the new server.
 fn asked_of_the_new(served: &WatchedServer, path: &str, waiting: &str) -> Client {
     let before = served.metric(waiting);
     let client = ask(served, path);

@@ -1,4 +1,5 @@
-//! What lasts longer than an answer, over upgrades: uploads, WebSockets, streams of events, orders of certificates.
+//! Streams that last longer than an answer, over upgrades: uploads, WebSockets, server-sent events,
+//! orders of certificates.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -48,9 +49,9 @@ impl Events {
         Events { reader, next: 0 }
     }
 
-    /// The next ones are all there, and come now.
+    /// Checks that all next events come, and come now.
     fn goes_on(&mut self) {
-        // what was buffered is older than what is asked for
+        // buffered events are older than the expected ones
         for _ in 0..50 {
             let mut event = [0; "data: 000000000\n\n".len()];
             self.reader.read_exact(&mut event).unwrap();
@@ -66,13 +67,13 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// What comes is sent back.
+/// Checks that a tunnel echoes.
 fn echoes(tunnel: &mut TunnelEnd) {
     tunnel.send(b"a word");
     assert_eq!(tunnel.take(6), b"a word");
 }
 
-/// Whether the process has gone, or is only left for its parent to see.
+/// Whether the process has ended, even if its parent has not waited for it yet.
 fn is_gone(process: u32) -> bool {
     let status =
         std::fs::read_to_string(Path::new("/proc").join(process.to_string()).join("status"));
@@ -97,7 +98,8 @@ fn is_with(process: u32, stream: &TcpStream) -> bool {
     links.any(|link| link.is_ok_and(|link| link.as_os_str() == socket.as_str()))
 }
 
-/// A WebSocket with this process. For some milliseconds after an upgrade the one before may accept, too.
+/// Opens a WebSocket to this process. For some milliseconds after an upgrade the old process may still
+/// accept, too.
 fn tunnel_with(process: u32, server: &Server) -> TunnelEnd {
     let mut found = None;
     let is_there = soon(PATIENCE, || {
@@ -138,7 +140,7 @@ fn what_is_under_way_goes_on(engine: &str) {
         go_on();
         replaced.push(successor.number() as u32);
         let before = last.replace(successor);
-        // it has no clients, and is not to be ended by this test
+        // this server has no clients, and the test must not end it
         std::mem::forget(before);
     }
     // a new client comes to the newest one

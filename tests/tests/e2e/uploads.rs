@@ -1,4 +1,5 @@
-//! A refusal during an upload arrives, whatever its client does: many send all of a body before they read.
+//! A refusal during an upload arrives, whatever its client does: many clients send a whole body before
+//! they read.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_http2::ErrorCode;
@@ -17,15 +18,15 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
-/// More than all buffers of both ends together.
+/// A size beyond all buffers of both ends together.
 const BODY_BYTES: usize = 20_000_000;
 
-/// Where bodies are refused: by a limit, for lack of a password, by a rule, by an application that answers at
-/// once and reads on, and by one that closes.
+/// The paths where bodies are refused: by a limit, for lack of a password, by a rule, by an application
+/// that answers at once and reads on, and by one that closes.
 const REFUSALS: [(&str, u16); 4] =
     [("/small.txt", 413), ("/app/in/x", 401), ("/closed", 403), ("/app/reads", 409)];
 
-/// "secret", as cheap as bcrypt gets.
+/// The hash of "secret", with the least cost of bcrypt.
 const CHEAP: &str = "$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3u";
 
 /// A server that refuses, plain and through TLS.
@@ -64,7 +65,7 @@ impl Refusing {
         self.folder.join("ca.pem").to_str().unwrap().to_owned()
     }
 
-    /// Both addresses of it, as URLs.
+    /// Both addresses of the server, as URLs.
     fn urls(&self) -> [String; 2] {
         [format!("http://{}", self.served.addr()), format!("https://{}", self.sealed)]
     }
@@ -92,7 +93,7 @@ fn answer_early(mut stream: TcpStream) -> std::io::Result<()> {
     std::io::copy(&mut reader, &mut std::io::sink()).map(|_| ())
 }
 
-/// Sends all before it reads. The status of the answer.
+/// Sends a whole body before it reads. Returns the status of the answer.
 fn upload(stream: &mut (impl Read + Write), path: &str) -> u16 {
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {BODY_BYTES}\r\n\r\n"
@@ -114,7 +115,7 @@ fn a_client_that_sends_all_before_it_reads_is_told(engine: &str) {
         plain.set_read_timeout(Some(PATIENCE)).unwrap();
         plain.set_write_timeout(Some(PATIENCE)).unwrap();
         assert_eq!(upload(&mut plain, path), status, "{engine} {path}");
-        // it ends with close_notify: reading to the end fails without
+        // the connection ends with close_notify: reading to the end fails without one
         let mut sealed = refusing.authority.connect(refusing.sealed, "127.0.0.1");
         assert_eq!(upload(&mut sealed, path), status, "{engine} {path} through TLS");
     }
@@ -131,7 +132,7 @@ fn a_client_that_sends_all_before_it_reads_is_told(engine: &str) {
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 413 "), "{engine}: {answer}");
-        // it is read on
+        // the server reads on
         client.write_all(&[b'x'; 1000]).unwrap();
     }
 }
@@ -143,13 +144,14 @@ fn a_length_that_is_too_large_is_refused_before_the_body(engine: &str) {
     for (path, status) in REFUSALS {
         let stream = client.begin("POST", path, &[("content-length", &length)], false);
         assert_eq!(client.answer(stream).status, status, "{engine} {path}");
-        // it has answered the PING behind that, and hears that no more is wanted
+        // the server has answered the PING behind that, and has refused the rest of the body
         client.until(|client| client.so_far(stream).reset == Some(ErrorCode::NO_ERROR.0));
     }
     assert_eq!(client.get("/small.txt").status, 200);
 }
 
-/// Prints the status of a POST to each of the URLs behind its own words, or why there is none.
+/// A script that prints the status of a POST to each of the URLs in its arguments, or the reason why
+/// there is none.
 const PYTHON: &str = r#"
 import http.client, ssl, sys, urllib.parse
 body, ca = b"x" * int(sys.argv[1]), sys.argv[2]
@@ -221,7 +223,7 @@ fn clients_are_told(engine: &str) {
     }
 }
 
-/// A message that there is not, behind the ClientHello: the alert comes, and no reset.
+/// An invalid message comes behind the ClientHello: the alert arrives, and no reset.
 fn a_fatal_error_of_tls_is_told(engine: &str) {
     let refusing = Refusing::start(engine);
     let hello = tls::hello(&Arc::new(refusing.authority.client()), "127.0.0.1");
@@ -244,7 +246,7 @@ fn clients_of_every_kind_are_told() {
     clients_are_told("event");
 }
 
-/// What it prints; `None` if it is not there.
+/// The output of a program; `None` if it is not installed.
 fn output(command: &mut Command, program: &str, what: &str) -> Option<String> {
     let is_missing = |stderr: &str| stderr.contains("No module named");
     match command.output() {

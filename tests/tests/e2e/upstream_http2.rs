@@ -1,5 +1,6 @@
-//! Applications that are spoken with over HTTP/2: what they are told and clients get, what is asked again, and what an
-//! application may do that keeps to no rule. A call of gRPC is a request of this kind; real programs are in `grpc.rs`.
+//! Applications that are spoken with over HTTP/2: what they and clients get, what is asked again, and
+//! what an application may do that keeps to no rule. A call of gRPC is a request of this kind; real
+//! programs are in `grpc.rs`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_http2::hpack::encode;
@@ -43,7 +44,7 @@ on_isolated!(
 
 const HEAD_OF_FLOODS: [&str; 5] = ["pings", "continuation", "window", "settings", "interim"];
 
-/// An application that speaks HTTP/2 and does what the path says; in one thread per connection.
+/// An application that speaks HTTP/2, whose answers depend on the path; a thread for each connection.
 pub(crate) struct Application {
     pub(crate) addr: SocketAddr,
     counts: Arc<Counts>,
@@ -53,14 +54,14 @@ pub(crate) struct Application {
 struct Counts {
     connections: AtomicUsize,
     requests: AtomicUsize,
-    /// Streams that were reset by the other side.
+    /// The number of streams that the other side has reset.
     resets: AtomicUsize,
-    /// Connections of HTTP/1.1.
+    /// The number of connections of HTTP/1.1.
     plain: AtomicUsize,
 }
 
 impl Application {
-    /// At an address of its own.
+    /// Starts an application at an address of its own.
     pub(crate) fn start() -> Application {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (addr, counts) = (listener.local_addr().unwrap(), Arc::<Counts>::default());
@@ -71,7 +72,7 @@ impl Application {
                 counts.connections.fetch_add(1, SeqCst);
                 thread::spawn(move || {
                     socket.set_nodelay(true).unwrap();
-                    // whoever leaves ends it
+                    // a peer that leaves ends it
                     let _ = Served::new(socket, counts).run();
                 });
             }
@@ -91,11 +92,11 @@ struct Served {
     machine: Connection,
     fields: DecodedFields,
     out: Vec<u8>,
-    /// What is asked on each stream.
+    /// The path that is asked for on each stream.
     paths: HashMap<u32, String>,
-    /// Where it is told that each stream stands, by `traceparent`.
+    /// The value of `traceparent` on each stream.
     told: HashMap<u32, Vec<u8>>,
-    /// What is to be sent on each stream, and whether that is all.
+    /// The body for each stream, and whether that is all.
     bodies: HashMap<u32, (Vec<u8>, bool)>,
     said: HashMap<u32, usize>,
 }
@@ -199,7 +200,7 @@ impl Served {
         });
     }
 
-    /// The head of a request is there.
+    /// Handles the head of a request.
     fn begins(&mut self, stream: u32) -> io::Result<()> {
         let path = self.paths[&stream].clone();
         match &*path {
@@ -250,7 +251,7 @@ impl Served {
         self.machine.offer(stream);
     }
 
-    /// Some of the body of a request.
+    /// Handles a part of the body of a request.
     fn comes(&mut self, stream: u32, bytes: &[u8]) {
         *self.said.entry(stream).or_default() += bytes.len();
         if self.paths.get(&stream).is_some_and(|path| path == "/echo")
@@ -261,7 +262,7 @@ impl Served {
         }
     }
 
-    /// A request is whole.
+    /// Handles the end of a request.
     fn ends(&mut self, stream: u32) {
         let said = self.said.get(&stream).copied().unwrap_or_default();
         let Some((body, is_whole)) = self.bodies.get_mut(&stream) else { return };
@@ -271,7 +272,7 @@ impl Served {
         self.machine.offer(stream);
     }
 
-    /// What no application should say.
+    /// Sends frames that no application should send.
     fn flood(&mut self, stream: u32, kind: &str) -> io::Result<()> {
         self.flush()?;
         let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
@@ -392,7 +393,7 @@ fn requests_pass_and_connections_are_kept(engine: &str) {
     for _ in 0..3 {
         assert_eq!(client.get("/hello").body, b"/hello 0");
     }
-    // a length that was told, and a head that is all
+    // a stated length, and a head that is all
     assert_eq!(client.get("/size/70000").body, counting(70_000));
     let answer = client.get("/status");
     assert_eq!(
@@ -502,7 +503,7 @@ fn applications_that_keep_no_rule_are_left(engine: &str) {
     }
 }
 
-/// What a request for another protocol gets.
+/// The answer to a request for another protocol.
 fn change(server: &Server, path: &str) -> String {
     let mut stream = wire::connect(server.addr());
     let asks = format!(
@@ -552,7 +553,7 @@ fn calls_are_refused_in_trailers(engine: &str) {
             "{path}"
         );
     }
-    // whoever makes no call gets a page
+    // a request that is no call gets a page
     assert!(get(&server, "/x.Y/Z").starts_with("HTTP/1.1 503"));
     client.reset(hangs);
 }

@@ -1,5 +1,5 @@
-//! Requests that share connections to an application (`http2_connections`): they go on at once, keep to what the
-//! application takes, and what becomes of one is not what becomes of the others.
+//! Requests that share connections to an application (`http2_connections`): they run at once, keep to the
+//! application's limits, and do not affect one another.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 mod application;
@@ -42,7 +42,8 @@ on_isolated!(
     through_tls_connections_are_shared_too,
 );
 
-/// As many connections as are said are those of a process: `isolated` has one that asks applications.
+/// The setting of connections for an engine: it counts for each process, and `isolated` has one process
+/// that asks applications.
 fn of_engine(engine: &str) -> &str {
     if engine == ISOLATED { "isolated.respond = 1\n" } else { "" }
 }
@@ -71,7 +72,7 @@ fn get(server: &Server, path: &str) -> String {
     ask(server, "GET", path)
 }
 
-/// So many clients ask this at the same time, each once. Returns what they got.
+/// Has this number of clients ask this at the same time, each once. Returns what they got.
 fn at_once(server: &Server, count: usize, method: &str, path: &str) -> Vec<String> {
     let barrier = Barrier::new(count);
     thread::scope(|scope| {
@@ -109,7 +110,7 @@ fn two_hundred_requests_go_on_at_once_over_two_connections(engine: &str) {
                 assert_eq!((answer.status, &answer.body[..]), (200, &b"slept"[..]));
             }
         }
-        // for whoever reads it: no test asserts a time
+        // for a reader of the output: no test asserts a time
         println!("round {round} on {engine}: {:?}", begun.elapsed());
     }
     assert!(app.count(|counts| &counts.connections) <= 2);
@@ -155,7 +156,8 @@ fn a_client_that_takes_nothing_holds_up_no_other(engine: &str) {
     for _ in 0..20 {
         assert_eq!(fast.get("/size/300000").body.len(), 300_000);
     }
-    // what its client has, what stands in the server or between its stages, and the window of its stream
+    // the bytes that the client has, those in the server or between its stages, and the window of the
+    // stream
     let sent = app.counts.sent.lock().unwrap()[&20_000_000];
     let most = if engine == ISOLATED { 2_000_000 } else { 600_000 };
     assert!(sent <= most, "{sent} bytes have come for whoever takes none");
@@ -175,7 +177,7 @@ fn those_beyond_the_streams_there_are_wait_for_one(engine: &str) {
     assert!(soon(wire::PATIENCE, || app.count(|counts| &counts.requests) == 25));
     let late = get(&server, "/late");
     assert!(late.starts_with("HTTP/1.1 503 "), "{late}");
-    // it was the streams that were short, and not the application that had failed
+    // streams were short, and the application has not failed
     client.reset(hang[0]);
     are_well(&[get(&server, "/soon")], "/soon 0");
     assert_eq!(app.count(|counts| &counts.connections), 1);
@@ -200,7 +202,7 @@ fn streams_that_are_lowered_are_kept_to(engine: &str) {
 
 fn what_a_goaway_gives_back_is_asked_again(engine: &str) {
     let app = Application::start(TERMS);
-    // none of these bounds is touched: nothing has failed
+    // the application stays within these bounds: nothing has failed
     let (server, _folder) = start(engine, &app, 1, "retries = 0\nmax_fails = 1\n");
     let mut client = Client::connect(server.addr());
     let first = client.begin("POST", "/echo", &CALL, false);

@@ -1,6 +1,6 @@
-//! Applications that are spoken with through TLS: whom the server believes, what it shows, and what becomes of
-//! requests where a connection is not safe. What passes through is in `proxy.rs` and `websocket.rs`, which run with
-//! `FOREBAY_TLS_APPLICATIONS=1`, too.
+//! Applications that are spoken with through TLS: which of them the server believes, what it shows them,
+//! and what becomes of requests where a connection is not safe. `proxy.rs` and `websocket.rs` test the
+//! bytes that pass through, since they run with `FOREBAY_TLS_APPLICATIONS=1`, too.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::{Folder, counting};
@@ -35,7 +35,7 @@ on_isolated!(
     certificates_are_shown_and_replaced,
 );
 
-/// An application that speaks TLS; what it says is what the path asks for.
+/// An application that speaks TLS; the path chooses the answer.
 struct Application {
     addr: SocketAddr,
     counts: Arc<Counts>,
@@ -67,7 +67,7 @@ impl Application {
         Application { addr, counts }
     }
 
-    /// With this certificate below the folder, shown to all.
+    /// Starts an application with this certificate below the folder.
     fn showing(folder: &Folder, name: &str) -> Application {
         Application::start(resuming(server(folder.path(), name)))
     }
@@ -88,7 +88,7 @@ fn resuming(mut config: ServerConfig) -> ServerConfig {
 
 type Sealed = StreamOwned<ServerConnection, TcpStream>;
 
-/// Serves one request. Says whether the connection is kept.
+/// Serves one request. Returns whether the connection is kept.
 fn serve(reader: &mut BufReader<Sealed>, counts: &Counts) -> std::io::Result<bool> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -143,7 +143,7 @@ fn serve(reader: &mut BufReader<Sealed>, counts: &Counts) -> std::io::Result<boo
 
 const BIG: usize = 5 << 20;
 
-/// An authority, and certificates that it has signed: `app` for the address and for a name.
+/// Makes an authority, and certificates that it has signed: `app` for the address and for a name.
 fn known() -> (Folder, Authority) {
     let (folder, authority) = (Folder::new(), Authority::new());
     folder.write("root/index.html", "own");
@@ -157,7 +157,7 @@ fn known() -> (Folder, Authority) {
     (folder, authority)
 }
 
-/// A server with these routes, of which each line that names `CA` names the authority, and a listener that tells its
+/// Starts a server with these routes, in which `CA` stands for the authority, and a listener for its
 /// metrics.
 fn start(engine: &str, folder: &Folder, routes: &str) -> (Server, SocketAddr) {
     let admin = free_addr();
@@ -188,7 +188,7 @@ fn text(answer: Vec<u8>) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// Whether handshakes with this result are counted, so many.
+/// Whether the count of handshakes with this result is as expected.
 fn are_counted(admin: SocketAddr, result: &str, is: impl Fn(u64) -> bool) -> bool {
     soon(PATIENCE, || is(counted(admin, result)))
 }
@@ -222,7 +222,7 @@ fn connections_are_kept_and_sessions_resumed(engine: &str) {
     let resumed = (0..5).filter(|_| get(&server, "/each/a").contains("Resumed")).count();
     // processes do not share them
     assert!(resumed >= 3, "{engine}: {resumed}");
-    // in great pieces, both ways
+    // large bodies, both ways
     let body = counting(BIG);
     let mut client = server.connect();
     let head = format!("POST /app/a HTTP/1.1\r\nHost: a\r\nContent-Length: {BIG}\r\n\r\n");
@@ -297,7 +297,7 @@ fn who_cannot_be_trusted_is_asked_nothing(engine: &str) {
         );
         let answer = text(server.exchange(request.as_bytes()));
         assert!(answer.starts_with("HTTP/1.1 502 "), "{engine} {reason}: {answer}");
-        // another connection would find the same
+        // another connection would fail in the same way
         assert!(are_counted(admin, reason, |count| count == 1), "{engine} {reason}");
     }
     assert!(all.iter().all(|application| application.requests() == 0), "{engine}");
@@ -312,7 +312,7 @@ fn who_cannot_be_trusted_is_asked_nothing(engine: &str) {
     assert!(soon(PATIENCE, || server.stdout().contains("tls_expired")), "{}", server.stdout());
     assert!(get(&server, "/any/a").starts_with("HTTP/1.1 200 "), "{engine}");
     server.says("whoever is on the way can read and change everything");
-    // of one that nobody else has signed it is enough to be known
+    // a self-signed certificate that is known is enough
     assert!(get(&server, "/themselves/a").starts_with("HTTP/1.1 200 "), "{engine}");
 }
 
@@ -348,7 +348,7 @@ fn a_handshake_that_hangs_keeps_nobody_waiting(engine: &str) {
     let mut waits = server.connect();
     waits.write_all(b"GET /hung/a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     let (taken, _) = hung.accept().unwrap();
-    // its hello has come
+    // the ClientHello has come
     assert!(taken.peek(&mut [0; 1]).unwrap() == 1);
     assert!(get(&server, "/app/a").starts_with("HTTP/1.1 200 "), "{engine}");
     let (answer, end) = wire::read_to_end(&mut waits, PATIENCE);
@@ -381,7 +381,7 @@ fn certificates_are_shown_and_replaced(engine: &str) {
         assert!(are_counted(admin, "unwelcome", |count| count >= 1), "{engine}");
         server.says("TLS: it does not take our certificate, or wants one (alert)");
     }
-    // others are taken over when they change; sessions and connections of before are not used again
+    // changed files are taken over; old sessions and connections are not used again
     let connections = application.connections();
     authority.write(folder.path(), "me", &["me.example"], &ECDSA);
     let is_new =

@@ -1,5 +1,5 @@
-//! Tags and dates of files: the same bytes have the same tag, and other bytes have another, whatever the file
-//! system says of them and whichever way they are sent.
+//! Tags and dates of files: the same bytes have the same tag, and other bytes have another, whatever the
+//! file system reports of them and however they are sent.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::isolated::UNHURRIED;
@@ -28,7 +28,7 @@ on_isolated!(
     a_compressed_picture_is_in_its_coding,
 );
 
-/// More than `cache.file_bytes`.
+/// A size beyond `cache.file_bytes`.
 const LARGE_BYTES: usize = 700_000;
 
 fn serve(folder: &Folder, engine: &str, lines: &str) -> Server {
@@ -48,7 +48,7 @@ fn tag(answer: &Answer) -> String {
     answer.value("ETag").unwrap().to_owned()
 }
 
-/// Writes into the file that is there, and puts its time back.
+/// Writes into the existing file, and restores its time.
 fn write_in_place(folder: &Folder, name: &str, bytes: &[u8], then: SystemTime) {
     let path = folder.join(name);
     let mut file = File::options().write(true).open(path).unwrap();
@@ -106,7 +106,7 @@ fn a_large_file_whose_time_was_put_back_has_another_tag(engine: &str) {
     write_in_place(&folder, "site/a", &first, at(1_000_000_000));
     for lines in ["", "etag = \"content\"", "etag = \"stat\""] {
         let server = serve(&folder, engine, lines);
-        // one of size and times is weak for two seconds
+        // a tag made of size and times is weak for two seconds
         let is_strong = || tag(&get(&server, "/a", "")).starts_with('"');
         assert!(soon(PATIENCE, is_strong), "{engine} {lines}");
         let before = tag(&get(&server, "/a", ""));
@@ -124,7 +124,7 @@ fn a_file_has_one_tag_on_every_machine_and_way(engine: &str) {
     let [one, two] = [(), ()].map(|()| Folder::new());
     let text = "a line of a text that is compressed\n".repeat(6000);
     for (number, folder) in [&one, &two].into_iter().enumerate() {
-        // other inodes, times and names beside them
+        // other inodes and times, and other files beside them
         (0..number).for_each(|at| drop(folder.write(&format!("site/{at}"), "")));
         folder.write("site/small.txt", "small");
         folder.write("site/text.txt", &text);

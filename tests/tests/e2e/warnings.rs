@@ -1,5 +1,5 @@
-//! What a configuration file says and hardly means: a server tells its operator when it starts and when it
-//! reads the file again.
+//! Settings of a file that are valid and probably not meant: a server warns its operator when it starts
+//! and when it reads the file again.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -11,16 +11,16 @@ use std::fs;
 use std::net::TcpListener;
 use std::process::Command;
 
-/// It means nothing for another engine.
+/// A setting that means nothing for another engine.
 const UNUSED: &str = "pipeline.send = 2";
 const UNUSED_SAID: &str = "pipeline.send: means nothing without engine = \"pipeline\"";
 
-/// The lines of what was said that are warnings of the configuration.
+/// The lines of an output that are warnings about the configuration.
 fn warnings(said: &str) -> Vec<String> {
     said.lines().filter(|line| line.contains("warning: ")).map(str::to_owned).collect()
 }
 
-/// How many of the lines have these words.
+/// The number of lines with these words.
 fn count(lines: &[String], words: &str) -> usize {
     lines.iter().filter(|line| line.contains(words)).count()
 }
@@ -41,7 +41,7 @@ fn a_server_tells_at_its_start_and_at_each_reload_what_its_file_hardly_means() {
     // where, in words that an editor jumps to
     assert!(told[0].starts_with(&format!("forebay: warning: {file}:")), "{told:?}");
 
-    // a server that runs may no longer look at all files, and tells what the text says
+    // a running server may no longer reach all files, and reports what the text shows
     let (code, said) = server.reload();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.starts_with("reloaded: generation 2\n"), "{said}");
@@ -71,7 +71,7 @@ fn of_many_warnings_the_first_are_told_and_what_shows_the_others() {
     assert!(shown.len() >= 50 && told[20].contains(&last), "{told:?}");
 }
 
-/// Names and ports are the moment's: a check asks, and says what a start would meet.
+/// Names and ports depend on the moment: a check asks the machine, and reports what a start would meet.
 #[test]
 fn a_check_says_who_listens_where_the_server_is_to_and_which_names_have_no_address() {
     let folder = Folder::new();
@@ -121,7 +121,7 @@ fn a_check_says_who_listens_where_the_server_is_to_and_which_names_have_no_addre
     }
 }
 
-/// Addresses may be another machine's.
+/// `forebay check` only warns of such addresses, because they may belong to another machine.
 #[test]
 fn a_check_says_which_addresses_this_machine_does_not_have() {
     let folder = Folder::new();
@@ -152,7 +152,7 @@ fn a_check_says_which_addresses_this_machine_does_not_have() {
     assert_eq!(check(&["--strict"]).0, Some(78));
 }
 
-/// Other programs may have taken all that the kernel has of what tells of changes. Here it has none from the start.
+/// Other programs may have taken all inotify instances of the kernel. Here there are none from the start.
 #[test]
 fn without_a_watch_the_server_says_so_and_checks_files() {
     for engine in ENGINES {
@@ -193,13 +193,13 @@ fn stages_tell_it_once_for_all_of_them() {
     server.says(UNUSED_SAID);
     let (code, said) = server.reload();
     assert_eq!((code, count(&warnings(&said), UNUSED_SAID)), (Some(0), 1), "{said}");
-    // what stages would say comes before: they serve when they are told of
+    // a warning of a stage would come before this one: the stages serve already when it is reported
     let told = || count(&warnings(&server.stderr()), UNUSED_SAID);
     assert!(soon(PATIENCE, || told() >= 2), "{}", server.stderr());
     assert_eq!(told(), 2, "{}", server.stderr());
 }
 
-/// The file of constants is read with the text. A server that is confined does not reach `/proc` any more.
+/// The file of constants is read with the text. A server in its sandbox does not reach `/proc` any more.
 #[test]
 fn a_reload_tells_of_constants_of_another_machine() {
     let folder = Folder::new();

@@ -1,4 +1,5 @@
-//! Apache's WebDAV behind the proxy, beneath a path of the site and through TLS: what its clients copy and move arrives.
+//! Apache's WebDAV behind the proxy, beneath a path of the site and through TLS: copies and moves of its
+//! clients arrive.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -14,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 
 on_each_engine!(files_are_copied_and_moved, where_it_leads_elsewhere_nothing_is_copied);
 
-/// An Apache whose WebDAV has this folder's `dav`.
+/// An Apache whose WebDAV serves this folder's `dav`.
 struct Apache {
     child: Child,
     folder: Folder,
@@ -62,7 +63,7 @@ impl Apache {
 
 impl Drop for Apache {
     fn drop(&mut self) {
-        // it ends its workers, too
+        // SIGTERM ends its workers, too
         let pid = rustix::process::Pid::from_child(&self.child);
         _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         _ = self.child.wait();
@@ -95,7 +96,7 @@ fn ask(server: &Server, method: &str, path: &str, fields: &str) -> u16 {
 
 fn files_are_copied_and_moved(engine: &str) {
     let Some(apache) = Apache::start() else { return };
-    // as it comes: Apache knows neither the scheme nor the path
+    // without settings: Apache knows neither the scheme nor the path
     let (server, _folder) = start(engine, &apache, "");
     let to = |path: &str| format!("Destination: https://dav.example{path}\r\n");
     assert_eq!(ask(&server, "COPY", "/files/a.txt", &to("/files/z.txt")), 502, "{engine}");

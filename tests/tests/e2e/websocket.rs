@@ -1,5 +1,5 @@
 //! WebSockets through the server, by HTTP/1.1 and by HTTP/2 (RFC 8441), to an application that speaks
-//! HTTP/1.1: what becomes tunnels, what does not, how tunnels end, and that nothing in them changes.
+//! HTTP/1.1: which requests become tunnels, how tunnels end, and that no byte in them changes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_http2::{ErrorCode, Http2Limits};
@@ -129,7 +129,7 @@ fn only_the_right_answer_makes_a_tunnel(engine: &str) {
     }
     let stream = begin(&mut client, "/ws/bad");
     assert_eq!(client.answer(stream).body, b"bad", "{engine}");
-    // what those clients have said was for nobody else
+    // the frames of those clients have reached no other application
     assert_eq!(client.get("/ws/fine").body, b"fine");
     assert!(application.told().heads.iter().all(|head| head.starts_with("GET /ws/")));
 }
@@ -174,7 +174,7 @@ fn what_is_no_websocket_is_told_apart(engine: &str) {
     let mut client = connect(&server);
     let stream = client.begin("CONNECT", "/ws/raw", &websocket, false);
     client.until(|client| client.so_far(stream).status == 200);
-    // where no application may be asked for one, nobody is told that there are any
+    // where no application may be asked for one, the server does not announce them
     let (closed, _folder) = start(engine, &application, "upgrade = false", "");
     let mut client = connect(&closed);
     assert_eq!(client.get("/").status, 200);
@@ -202,7 +202,7 @@ fn each_direction_ends_by_itself(engine: &str) {
         let has_ended = || application.has_ended("/ws/first", bytes, false);
         assert!(soon(PATIENCE, has_ended), "{engine}: {:?}", application.told().ends);
     }
-    // one that ends before it begins
+    // a tunnel that ends before it begins
     let mut client = connect(&server);
     client.raw(b"");
     client.until(Client::may_open_tunnels);
@@ -210,7 +210,7 @@ fn each_direction_ends_by_itself(engine: &str) {
     assert_eq!(client.answer(stream).body, b"bye", "{engine}");
 }
 
-/// With an application that takes the end of its client and does not end itself.
+/// A tunnel to an application that sees the end of its client and does not end itself.
 fn a_tunnel_may_end_with_its_client(engine: &str) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -234,7 +234,8 @@ fn a_tunnel_may_end_with_its_client(engine: &str) {
     }
 }
 
-/// Takes all of a tunnel and then waits until nothing can be said in it; says how much it has taken.
+/// Reads all bytes of a tunnel and then waits until it cannot write any more. Returns the number of bytes
+/// read.
 fn stubborn(stream: TcpStream) -> usize {
     let mut reader = BufReader::new(stream);
     let mut key = String::new();
@@ -273,7 +274,7 @@ fn a_reset_is_a_reset_on_the_other_side(engine: &str) {
     tunnel.cut();
     let is_reset = || application.has_ended("/ws/raw?cut", 4, true);
     assert!(soon(PATIENCE, is_reset), "{engine}: {:?}", application.told().ends);
-    // by HTTP/1.1, in both directions
+    // over HTTP/1.1, in both directions
     let stream = TcpStream::connect(server.addr()).unwrap();
     let mut tunnel = TunnelEnd::by_http1(stream, "/ws/reset");
     assert_eq!(tunnel.take(4), b"some");
@@ -286,7 +287,7 @@ fn a_reset_is_a_reset_on_the_other_side(engine: &str) {
     tunnel.cut();
     let is_reset = || application.has_ended("/ws/raw?torn", 4, true);
     assert!(soon(PATIENCE, is_reset), "{engine}: {:?}", application.told().ends);
-    // one that is given up before it is answered
+    // a tunnel that is given up before it is answered
     let mut client = connect(&server);
     let stream = begin(&mut client, "/ws/silent");
     let is_asked = || application.told().heads.iter().any(|head| head.contains("/ws/silent"));
@@ -302,7 +303,7 @@ fn a_side_that_takes_nothing_holds_up_only_itself(engine: &str) {
     let mut client = connect(&server);
     let stream = begin(&mut client, "/ws/hold");
     client.until(|client| client.so_far(stream).body == b"here");
-    // its window does not open again once all that the kernel holds on the way is full
+    // the window does not open again once all buffers on the way are full
     let piece = vec![1; 64 * 1024];
     let mut sent = 0;
     loop {
@@ -345,7 +346,7 @@ fn a_side_that_takes_nothing_holds_up_only_itself(engine: &str) {
 fn a_drain_ends_tunnels_at_its_deadline(engine: &str) {
     let application = WebSocketServer::start();
     let ends = || application.told().ends.len();
-    // what is there goes on until then: no client is so slow that it comes after an hour
+    // open tunnels go on until then: no client is so slow that it comes after an hour
     let (mut server, _folder) = start(engine, &application, "", "timeouts.drain = \"1h\"");
     let [mut one, mut two] = both(&server, "/ws/raw");
     server.signal(Signal::TERM);
@@ -380,7 +381,8 @@ fn masked(opcode: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Shortly before the end of a drain, between two frames; in the middle of one there is no place for that.
+/// The server sends a close frame shortly before the end of a drain, between two frames; in the middle of
+/// a frame there is no place for one.
 fn clients_are_told_that_the_server_goes(engine: &str) {
     let application = WebSocketServer::start();
     // clients that answer have all the time they want
@@ -413,8 +415,8 @@ fn clients_are_told_that_the_server_goes(engine: &str) {
     assert!(server.wait(PATIENCE).is_some(), "{engine}");
 }
 
-/// There may be as many as there may be requests under way; a further one waits, and is told 503 when that
-/// takes too long.
+/// There may be as many tunnels as there may be requests under way; a further one waits, and gets 503
+/// when that takes too long.
 fn tunnels_count_as_requests_under_way(engine: &str) {
     let application = WebSocketServer::start();
     let proxy = "in_flight = 2\nqueue.time = \"200ms\"\n";
@@ -438,8 +440,8 @@ fn tunnels_count_as_requests_under_way(engine: &str) {
     assert_eq!(two.rest(), b"bye", "{engine}");
 }
 
-/// What clients of WebSockets send, by the same numbers each time: messages of all sizes up to `most` bytes,
-/// in fragments, with pings between them, and an end with this close frame.
+/// The bytes of a client of WebSockets, random and the same for the same seed: messages of all sizes up
+/// to `most` bytes, in fragments, with pings between them, and an end with this close frame.
 fn conversation(seed: u64, most: usize, close: &[u8]) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut out = Vec::new();
@@ -476,7 +478,7 @@ fn conversation(seed: u64, most: usize, close: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The same bytes in pieces of at most so many.
+/// The bytes in pieces of at most `most` bytes.
 fn pieces(seed: u64, all: &[u8], most: usize) -> Vec<Vec<u8>> {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut at, mut pieces) = (0, Vec::new());
@@ -488,7 +490,7 @@ fn pieces(seed: u64, all: &[u8], most: usize) -> Vec<Vec<u8>> {
     pieces
 }
 
-/// Whatever is said through the server is answered as it would be without it, to the byte.
+/// Through the server, the application's answers are the same as without it, to the byte.
 fn nothing_changes_on_the_way(engine: &str) {
     let application = WebSocketServer::start();
     let (server, _folder) = start(engine, &application, "", "");
@@ -534,7 +536,7 @@ fn a_tunnel_without_a_word_ends_in_time() {
             panic!("it is by HTTP/1.1")
         };
         count += 1;
-        // one that is kept from its core for so long finds the tunnel at its end
+        // a client that is kept from its core for that time finds the tunnel at its end
         let is_sent = reader.get_mut().write_all(b"some").is_ok();
         let mut back = [0; 4];
         if is_sent && reader.read_exact(&mut back).is_ok() {
@@ -550,11 +552,11 @@ fn a_tunnel_without_a_word_ends_in_time() {
     assert!(soon(PATIENCE, have_ended), "{count}: {:?}", application.told().ends);
 }
 
-/// What clients that stay for the time of many reloads share.
+/// The state that clients share which stay through many reloads.
 #[derive(Default)]
 struct Stay {
     is_over: AtomicBool,
-    /// Messages, events and uploads.
+    /// The number of messages, events and uploads.
     count: AtomicU64,
 }
 
@@ -565,7 +567,7 @@ impl Stay {
     }
 }
 
-/// Messages, each with its number, until it is over; then the end.
+/// Sends numbered messages until the test is over, and then ends.
 fn chat(mut tunnel: TunnelEnd, stay: &Stay) {
     let mut number = 0u64;
     while stay.counts() {
@@ -590,7 +592,7 @@ fn check_events(body: &[u8]) {
     }
 }
 
-/// Server-sent events until it is over.
+/// Reads server-sent events until the test is over.
 fn listen(server: SocketAddr, by_http2: bool, stay: &Stay) {
     let mut body = Vec::new();
     if by_http2 {
@@ -626,7 +628,7 @@ fn listen(server: SocketAddr, by_http2: bool, stay: &Stay) {
     check_events(&body);
 }
 
-/// Uploads, each of which takes its time, until it is over.
+/// Uploads slowly, again and again, until the test is over.
 fn upload(server: SocketAddr, by_http2: bool, stay: &Stay) {
     const PIECES: usize = 40;
     let piece = [b'x'; 1000];

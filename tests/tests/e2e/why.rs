@@ -1,4 +1,4 @@
-//! `forebay why`: pages that say no carry an id, and the server knows what has decided.
+//! `forebay why`: error pages have an id, and the server knows the decision behind it.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use crate::operator_bans::{OTHER, PROXY, STRANGER, done, forebay, start};
@@ -15,7 +15,7 @@ on_each_engine! {
     an_application_that_is_down_is_named,
 }
 
-/// A whole answer on a connection of its own.
+/// Reads a whole answer on a connection of its own.
 fn ask(server: &Server, from: &str, path: &str, fields: &str) -> String {
     let from: IpAddr = from.parse().unwrap();
     let mut stream = connect_from(from, server.addr()).unwrap();
@@ -28,7 +28,7 @@ fn ask(server: &Server, from: &str, path: &str, fields: &str) -> String {
     answer
 }
 
-/// The id in the head and, of a page of the server's own, in its text.
+/// The id in the head, which must also be in the text of a page of the server's own.
 #[track_caller]
 fn id_of(answer: &str) -> String {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -74,7 +74,7 @@ fn who_is_refused_can_be_told_why(engine: &str) {
     let closed = ask(&server, OTHER, "/closed", "");
     let said = why(&server, &id_of(&closed));
     assert!(said.contains("got 403, because the rule \"closed\" says so (action)"), "{said}");
-    // the id of a proxy goes before, and who asks is whom it states
+    // a request id of a proxy takes precedence, and the client is the one that it states
     done(&server, &["policy", "ban", "203.0.113.0/24", "--why", "a flood"]);
     let fields = "X-Forwarded-For: 203.0.113.9\r\nX-Request-ID: of-the-proxy.1\r\n";
     let banned = ask(&server, PROXY, "/", fields);
@@ -86,7 +86,7 @@ fn who_is_refused_can_be_told_why(engine: &str) {
     // a stranger's is not believed
     let stranger = ask(&server, STRANGER, "/closed", "X-Request-ID: of-a-stranger\r\n");
     assert_ne!(id_of(&stranger), "of-a-stranger");
-    // what is not there is no refusal
+    // a missing file is no refusal
     let missing = ask(&server, OTHER, "/missing", "");
     assert!(missing.starts_with("HTTP/1.1 404 ") && !missing.contains("X-Request-ID"), "{missing}");
     let (code, said) = forebay(&server, &["why", "0123"]);

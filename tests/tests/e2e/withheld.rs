@@ -1,10 +1,10 @@
-//! What `forebay serve` withholds, by every way to a file.
+//! The files that `forebay serve` withholds, by every path to them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
 use forebay_tests::{Options, Server, http2};
 
-/// Those that `serve` has; what is said in a file withholds nothing.
+/// The engines of `serve`; a configuration file withholds nothing by default.
 const SERVED: [&str; 5] = ["event", "fibers", "threads", "pool", "pipeline"];
 
 /// A folder with an application, and what it withholds.
@@ -70,7 +70,7 @@ fn sources_are_sent_by_no_way() {
             "/sub/dump.sql.xz",
             "/index.html~",
             "/index.html%7e",
-            // whether there is one is not told
+            // the answer does not show whether there is one
             "/none.php",
         ] {
             for method in ["GET", "HEAD"] {
@@ -120,7 +120,7 @@ fn sources_are_sent_by_no_way() {
     }
 }
 
-/// What there is to do stands on the page, by what the file is.
+/// The page says what to do, depending on the kind of file.
 #[test]
 fn the_page_names_what_runs_it() {
     let folder = folder();
@@ -151,7 +151,7 @@ fn a_list_leaves_out_what_is_withheld() {
     assert!(list.contains("a.js") && !list.to_ascii_lowercase().contains(".php"), "{list}");
 }
 
-/// An application of one page answers with it, and not with what stands beside it.
+/// An application with one page answers with it, and not with the files beside it.
 #[test]
 fn the_one_page_answers_where_no_source_is_asked_for() {
     let folder = folder();
@@ -164,7 +164,7 @@ fn the_one_page_answers_where_no_source_is_asked_for() {
     assert_eq!(status(&ask(&server, "GET", "/sub/a.php", "")), "403");
 }
 
-/// Who wants them sent says so, and a file says what is served by itself.
+/// An option has these files sent, and a configuration file itself decides what is served.
 #[test]
 fn sources_are_sent_if_they_are_asked_for() {
     let folder = folder();
@@ -172,7 +172,7 @@ fn sources_are_sent_if_they_are_asked_for() {
     for path in ["/index.php", "/package.json", "/dump.sql", "/sub/B.PHP"] {
         assert_eq!(status(&ask(&server, "GET", path, "")), "200", "{path}");
     }
-    // as ever
+    // these stay hidden as usual
     assert_eq!(status(&ask(&server, "GET", "/.env", "")), "404");
     assert_eq!(status(&ask(&server, "GET", "/", "")), "404");
     assert!(!server.stderr().contains("withheld"), "{}", server.stderr());

@@ -1,5 +1,5 @@
-//! A tree as WordPress has it, run by a real php-fpm: which file answers for a path, what it is told of that, and
-//! what WordPress makes of it.
+//! A tree as WordPress has it, run by a real php-fpm: which file answers for a path, what it gets of
+//! that, and what WordPress makes of it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -12,8 +12,9 @@ on_each_engine!(
     addresses_through_index_php_work,
 );
 
-/// What each script answers: which it is, what it was told, and which page WordPress would take it for: it goes by
-/// the address and not by what rules have made of it (`WP::parse_request`).
+/// A script that answers with its own path, with the variables it got, and with the page for which
+/// WordPress would take the request: WordPress goes by the address and not by what rules have made of it
+/// (`WP::parse_request`).
 const SCRIPT: &str = "<?php
     $uri = explode('?', $_SERVER['REQUEST_URI'])[0];
     $info = $_SERVER['PATH_INFO'] ?? '';
@@ -26,7 +27,7 @@ const SCRIPT: &str = "<?php
         echo $name, '=', $_SERVER[$name] ?? '(none)', \"\\n\";
     echo 'page=', trim($page, '/'), \"\\n\", 'posted=', http_build_query($_POST), \"\\n\";";
 
-/// Files below the root of one, but for scripts.
+/// The files below the root of a WordPress, except for scripts.
 const FILES: [(&str, &str); 6] = [
     ("wp-includes/js/jquery.js", "jquery"),
     ("wp-content/themes/x/style.css", "style"),
@@ -59,7 +60,7 @@ fn install(home: &str) -> Option<Fpm> {
     Fpm::start(folder, 2, "wordpress.rs")
 }
 
-/// As the manual has it.
+/// Starts a server with the manual's configuration.
 fn serve(fpm: &Fpm, engine: &str, lines: &str) -> Server {
     Server::start(&Options::new(fpm.root()).engine(engine).config(&fpm.lines(lines)))
 }
@@ -67,7 +68,7 @@ fn serve(fpm: &Fpm, engine: &str, lines: &str) -> Server {
 const RULES: &str = "[[access]]\npath = \"/wp-content/uploads/*.php\"\ndeny = [\"0.0.0.0/0\", \"::/0\"]\n\
                      [[access]]\npath = \"/xmlrpc.php\"\nallow = [\"192.0.2.0/24\"]\n";
 
-/// Status, head and body.
+/// The status, head and body of an answer.
 fn ask(server: &Server, method: &str, target: &str, body: &str) -> (u16, String, String) {
     let length = match body {
         "" => String::new(),
@@ -82,7 +83,7 @@ fn ask(server: &Server, method: &str, target: &str, body: &str) -> (u16, String,
     (head[9..12].parse().unwrap(), head.to_owned(), body.to_owned())
 }
 
-/// What a script says it was told, line by line.
+/// Checks which script has run, and the variables that it got, line by line.
 #[track_caller]
 fn is_run(server: &Server, fpm: &Fpm, target: &str, script: &str, told: &[(&str, &str)]) {
     let (status, _, body) = ask(server, "GET", target, "");
@@ -108,7 +109,7 @@ fn each_path_is_answered_by_what_wordpress_wants(engine: &str) {
     let Some(fpm) = install("") else { return };
     let server = serve(&fpm, engine, &format!("try = \"/index.php\"\n{RULES}"));
     const NONE: (&str, &str) = ("PATH_INFO", "(none)");
-    // what is neither file nor script is a page
+    // a path that is neither a file nor a script is a page
     for (target, page) in [
         ("/2026/11/hello/", "2026/11/hello"),
         ("/2026/11/hello/?replytocom=7", "2026/11/hello"),
@@ -168,7 +169,7 @@ fn each_path_is_answered_by_what_wordpress_wants(engine: &str) {
         assert_eq!((status, &*body), (200, content), "{engine} {target}");
         assert!(head.contains("ETag: ") && !head.contains("X-Script"), "{engine} {head}");
     }
-    // what was uploaded is never run, however it is asked for
+    // an uploaded file is never run, however it is asked for
     for target in [
         "/wp-content/uploads/shell.php",
         "/wp-content/uploads/2026/11/shell.php",
@@ -200,7 +201,7 @@ fn each_path_is_answered_by_what_wordpress_wants(engine: &str) {
     assert!(status == 200 && body.is_empty() && head.contains("X-Script"), "{engine}: {head}");
 }
 
-/// `/blog` is WordPress, and the rest of the site something else.
+/// WordPress is at `/blog`, and the rest of the site is something else.
 fn one_in_a_folder_is_found_there(engine: &str) {
     let Some(fpm) = install("blog/") else { return };
     fpm.folder().write("root/index.html", "home");
@@ -219,7 +220,7 @@ fn one_in_a_folder_is_found_there(engine: &str) {
     assert!(matches!(status, 301 | 308) && head.contains("Location: /blog/"), "{engine}: {head}");
 }
 
-/// Addresses as WordPress makes them for servers without rewrites: `/index.php/2026/11/hello/`.
+/// Addresses as WordPress makes them for servers without rewrites work: `/index.php/2026/11/hello/`.
 fn addresses_through_index_php_work(engine: &str) {
     let Some(fpm) = install("") else { return };
     let server = serve(&fpm, engine, "");

@@ -1,4 +1,4 @@
-//! The handler `work`: it costs what the query says, on a helper and never on a loop.
+//! The handler `work`: it costs what the query asks for, on a helper and never on a loop.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::{Answer, Client};
@@ -21,7 +21,7 @@ fn serve(folder: &Folder, engine: &str, config: &str) -> WatchedServer {
     WatchedServer::with(Options::new(folder.join("site")).engine(engine).config(&config))
 }
 
-/// A busy machine has little CPU time to give.
+/// A client with a long patience, since a busy machine has little CPU time to give.
 fn client(served: &WatchedServer) -> Client {
     served.client().patience(Duration::from_secs(60))
 }
@@ -51,7 +51,7 @@ fn it_answers_with_what_the_query_says() {
     }
 }
 
-/// The process's own clock for CPU time says the same as the answer.
+/// The process's own clock for CPU time agrees with the answer.
 #[test]
 fn it_burns_as_much_cpu_time_as_it_says() {
     let folder = site();
@@ -63,7 +63,7 @@ fn it_burns_as_much_cpu_time_as_it_says() {
     let said = answer.field("Server-Timing").unwrap();
     let said_ms: f64 = said.strip_prefix("cpu;dur=").unwrap().parse().unwrap();
     assert!(said_ms >= 500.0, "{said}");
-    // its clock counts in hundredths of a second, and other threads use some time too
+    // the process's clock counts in hundredths of a second, and other threads use some time, too
     let used_ms = used.as_secs_f64() * 1000.0;
     assert!((said_ms - 20.0..said_ms + 400.0).contains(&used_ms), "{used:?}, {said}");
 }
@@ -81,9 +81,9 @@ fn it_touches_as_much_memory_as_it_says() {
     assert!(soon(PATIENCE, is_given_back), "and gives it back");
 }
 
-/// As many run at a time as there are cores, so that files find a helper thread; the loop answers
-/// meanwhile. (A helper that has nothing to do stays for ten seconds, so they can be counted. How many
-/// a file needs is chance: one that has just ended a job may not yet be seen to be free.)
+/// As many jobs run at a time as there are cores, so that files find a helper thread; the loop answers
+/// meanwhile. (An idle helper stays for ten seconds, so helpers can be counted. How many a file needs is
+/// chance: one that has just ended a job may not be seen to be free yet.)
 #[test]
 fn it_never_holds_the_loop_and_leaves_helpers_to_files() {
     let folder = site();

@@ -1,5 +1,5 @@
-//! Programs for requests (CGI) in control groups: what bounds them, that places are used again, and that nothing is left,
-//! however the server, its launcher or a program ends.
+//! Programs for requests (CGI) in control groups: their bounds, that places are used again, and that no
+//! group is left, however the server, its launcher or a program ends.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::cgroups::{group, missing};
@@ -14,7 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
-/// Programs, and what each sleeps for, by which it is found.
+/// Programs, and the time for which each sleeps, by which it is found.
 struct Bed {
     folder: Folder,
     marker: String,
@@ -31,7 +31,7 @@ impl Bed {
             ("leaves", "setsid sleep MARK > /dev/null 2>&1 & echo A: b; echo; echo left"),
             (
                 "eats",
-                // what is left of the two would answer with what it has taken
+                // if only one of the two was killed, the rest would answer
                 "head -c 40000000 /dev/zero | tail -c 40000000 > /dev/null & \
                       head -c 40000000 /dev/zero | tail -c 40000000 > /dev/null; wait; sleep MARK",
             ),
@@ -61,7 +61,7 @@ impl Bed {
         WatchedServer::with(self.options(engine, more))
     }
 
-    /// The processes that sleep for it.
+    /// The processes that sleep for that time.
     fn sleepers(&self) -> Vec<u32> {
         let is_one = |pid: &u32| {
             let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -72,7 +72,7 @@ impl Bed {
         all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_one).collect()
     }
 
-    /// Asks for a program that hangs, and returns its group by memory once it runs, and the connection.
+    /// Asks for a program that hangs. Returns its memory group once it runs, and the connection.
     fn hang(&self, server: &WatchedServer) -> (PathBuf, std::net::TcpStream) {
         let before = self.sleepers();
         let mut stream = server.connect();
@@ -129,14 +129,14 @@ fn requests_have_groups_which_are_used_again_and_go_with_the_server() {
         assert_eq!(part, ["50000", "50000 100000"][version], "{engine}");
         // the server and the attendant are in none of these
         assert!(!group(server.pid(), "cpu").0.starts_with(&weights));
-        // another one at the same time has the next place; when both are over, the first is used again
+        // another program at the same time has the next place; when both are over, the first is used again
         let (second, other) = bed.hang(&server);
         assert_eq!(around(&second), (root.clone(), "1".to_owned()), "{engine}");
         drop((stream, other));
         assert!(soon(PATIENCE, || bed.sleepers().is_empty()), "{engine}");
         let is_back = || get(&server, "/cgi/told").contains("-0\n");
         assert!(soon(PATIENCE, is_back), "{engine}: {}", get(&server, "/cgi/told"));
-        // what a program leaves in another session is killed with its group
+        // a process that a program leaves in another session is killed with its group
         assert!(get(&server, "/cgi/leaves").ends_with("left\n"));
         assert!(bed.sleepers().is_empty(), "{engine}");
         server.signal(Signal::TERM);
@@ -188,7 +188,7 @@ fn whoever_is_killed_leaves_no_group_beyond_the_next_start() {
     server.wait(PATIENCE).unwrap();
     // the group may be left; another server that has begun meanwhile may have removed it
     assert!(soon(PATIENCE, || bed.sleepers().is_empty()));
-    // nobody has it locked once the attendant has ended, too
+    // no process has it locked once the attendant has ended, too
     let server = soon(PATIENCE, || {
         let next = bed.serve("event", "");
         assert!(get(&next, "/cgi/told").starts_with("HTTP/1.1 200 "));
@@ -197,7 +197,7 @@ fn whoever_is_killed_leaves_no_group_beyond_the_next_start() {
     assert!(server, "{root:?} is left");
 }
 
-/// Both have groups, and neither takes those of the other away.
+/// Two servers both have groups, and neither removes those of the other.
 #[test]
 fn an_upgrade_has_programs_of_both_servers() {
     if is_skipped() {
@@ -232,7 +232,7 @@ fn who_may_make_no_groups_runs_programs_without_and_says_so() {
     let word = "CGI programs have no control group (";
     server.says(word);
     let mut status = std::process::Command::new(forebay_tests::server::binary());
-    // as the user whose server it is
+    // run as the server's user
     let status = status.args(["status", "-c"]).arg(server.file()).uid(65534).output().unwrap();
     assert!(String::from_utf8_lossy(&status.stdout).contains(word), "{status:?}");
 }

@@ -1,5 +1,6 @@
-//! The stages of `isolated` in control groups: their limits are in force, also of processes that are started again
-//! and of those of a reload; nothing is left; and who may not make groups serves without.
+//! The stages of `isolated` in control groups: their limits are in force, also of processes that are
+//! started again and of those of a reload; nothing is left; and a server that may not make groups serves
+//! without.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -18,7 +19,8 @@ isolated.memory_max = { respond = \"512MiB\", process = \"128MiB\" }
 isolated.tasks_max = { process = 64 }
 ";
 
-/// Stage, file with version 1, file with version 2, controller, value with each.
+/// The stage, its file in version 1, its file in version 2, the controller, and the value in each
+/// version.
 const EXPECTED: [(&str, &str, [&str; 2], [&str; 2]); 6] = [
     ("receive", "cpu", ["cpu.shares", "cpu.weight"], ["2048", "200"]),
     ("respond", "cpu", ["cpu.shares", "cpu.weight"], ["512", "50"]),
@@ -85,7 +87,7 @@ fn groups(server: &Server) -> Option<Vec<PathBuf>> {
     Some(groups)
 }
 
-/// Why groups cannot be tested here.
+/// The reason why groups cannot be tested here.
 pub(crate) fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("this test of cgroups.rs needs root".to_owned());
@@ -99,7 +101,7 @@ pub(crate) fn missing() -> Option<String> {
     lacks.map(|controller| format!("there is no control group controller {controller}"))
 }
 
-/// Whether a process is no more, or nobody has asked yet how it has ended.
+/// Whether a process is gone, or a zombie that its parent has not waited for yet.
 pub(crate) fn has_ended(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
@@ -116,7 +118,7 @@ fn is_gone(groups: &[PathBuf]) -> bool {
     groups.iter().all(|group| !group.exists())
 }
 
-/// Its groups, once each stage is in its own: a stage may serve before it has been put there.
+/// The server's groups, once each stage is in its own: a stage may serve before it has been put there.
 fn settled_groups(server: &Server) -> Vec<PathBuf> {
     assert!(soon(PATIENCE, || groups(server).is_some()), "a stage is in no group");
     groups(server).unwrap()
@@ -133,7 +135,7 @@ fn stages_have_their_limits_and_nothing_is_left() {
     assert_eq!(stages(&server).len(), 5, "{}", server.stderr());
     let first = settled_groups(&server);
     assert!(!first.is_empty() && !server.stderr().contains("has no"), "{}", server.stderr());
-    // one that is started again
+    // a process that is started again
     let (_, pid) = stages(&server).into_iter().find(|(stage, _)| stage == "respond").unwrap();
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
     let is_again = || {
@@ -142,7 +144,7 @@ fn stages_have_their_limits_and_nothing_is_left() {
     };
     assert!(soon(PATIENCE, is_again), "{}", server.stderr());
     assert!(soon(PATIENCE, || groups(&server).as_ref() == Some(&first)));
-    // others after a reload
+    // the processes after a reload
     let (code, said) = server.reload();
     assert_eq!(code, Some(0), "{said}");
     let is_replaced = || stages(&server).len() == 5 && is_gone(&first);
@@ -153,7 +155,7 @@ fn stages_have_their_limits_and_nothing_is_left() {
     server.signal(Signal::TERM);
     assert!(server.wait(PATIENCE).expect("it ends").success(), "{}", server.stderr());
     assert!(is_gone(&second), "{second:?} are left");
-    // what is left of one that is killed, the next one removes
+    // the next server removes the groups of one that was killed
     let mut killed = start(&folder, None);
     let left = settled_groups(&killed);
     let all = stages(&killed);

@@ -1,5 +1,5 @@
-//! Descriptors on their way to other processes, of which the kernel bounds how many a user may have (unix(7),
-//! ETOOMANYREFS): a server that may hand nothing over says so, and blames no receiver.
+//! Descriptors on their way to other processes, of which the kernel allows a user only a limited number
+//! (unix(7), ETOOMANYREFS): a server that may hand none over says so, and blames no receiver.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::WatchedServer;
@@ -18,18 +18,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::thread;
 
-/// A user of this test alone, for whom descriptors on their way are counted.
+/// A user for this test alone, because the kernel counts descriptors on their way by user.
 const USER: u32 = 61_236;
 
-/// Descriptors that the server may have: as many may be on their way.
+/// The number of descriptors that the server may have, and that may be on their way.
 const MOST: usize = 300;
 
-/// Descriptors in one message.
+/// The number of descriptors in one message.
 const BATCH: usize = 200;
 
-/// Has as many descriptors on their way as the user may have, until what this returns is dropped.
+/// Has as many descriptors on their way as the user may have, until the result is dropped.
 fn fill() -> (UnixStream, UnixStream) {
-    // of one thread, and not of the process
+    // the thread changes its user, and the process does not
     let fill = || {
         let user = Uid::from_raw(USER);
         rustix::thread::set_thread_res_uid(user, user, user).unwrap();
@@ -57,7 +57,7 @@ fn a_server_that_may_hand_nothing_over_blames_no_receiver() {
     }
     let receiver = SocketReceiver::start(|handed| handed.answer("handed"));
     let to = receiver.to();
-    // a user who may write to it may connect
+    // a user that may write to the socket may connect
     fs::set_permissions(to.trim_start_matches("unix:"), Permissions::from_mode(0o777)).unwrap();
     let folder = Folder::new();
     folder.write("site/index.html", "a static page");

@@ -25,15 +25,15 @@ forebay_tests::on_each_engine! {
     a_flood_of_handshakes_with_it_takes_nothing_from_the_site,
 }
 
-/// Descriptors the server may have.
+/// The number of descriptors that the server may have.
 const ALLOWED: usize = 64;
-/// Connections it is asked for.
+/// The number of connections that clients open.
 const CROWD: usize = 200;
 
-/// More connections than there can be.
+/// Limits above what the descriptors allow.
 const CARELESS: &str = "limits.connections = 100000\nlimits.connections_per_client = 100000";
-/// A connection that is idle is kept as long as without load: otherwise it soon makes room for those who
-/// wait in the queue, and over time any number of clients are served.
+/// An idle connection is kept as long as without load: otherwise it soon makes room for clients in the
+/// queue, and over time any number of clients are served.
 const KEPT: &str = "keep_alive.law = \"constant\"";
 const ERRORS: &str = "forebay_accept_errors_total";
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -54,7 +54,7 @@ fn narrow(engine: &str, folder: &Folder, settings: &str) -> WatchedServer {
     WatchedServer::with(options.config(settings))
 }
 
-/// The share of one core that the server uses while nothing is asked of it.
+/// The share of one core that the server uses while no client asks.
 fn idle_share(server: &Server) -> f64 {
     let before = processor_time(server.pid());
     thread::sleep(Duration::from_secs(1));
@@ -66,25 +66,25 @@ fn is_served(served: &WatchedServer) -> bool {
     served.client().get("/").is_ok_and(|answer| answer.status == 200)
 }
 
-/// What the crowd got, for people.
+/// A summary of the crowd's answers, for messages.
 fn summary(crowd: &Crowd) -> String {
     let empty = crowd.members.iter().filter(|member| member.received.is_empty()).count();
     let [fine, busy] = [200, 503].map(|status| crowd.answered(status));
     format!("{fine} got 200, {busy} got 503, {empty} nothing, {} are open", crowd.open())
 }
 
-/// A crowd takes every descriptor, with the limits that come by default and with limits far above
-/// what the descriptors allow. Some are answered; nobody waits without an end in sight: others get
-/// a 503 or a closed connection, or stay in the queue until there is room. The server does not
-/// spin, and when the crowd has left it serves again.
+/// A crowd takes every descriptor, with the limits that come by default and with limits far above what
+/// the descriptors allow. Some clients are answered, and none waits without an end in sight: others get a
+/// 503 or a closed connection, or stay in the queue until there is room. The server does not spin, and
+/// when the crowd has left it serves again.
 fn exhausted_descriptors_are_survived(engine: &str) {
     for settings in ["", CARELESS] {
         let folder = site();
-        // what is in memory is not looked at without a reason: that takes a descriptor, too
+        // a file in memory is not checked without a reason, because that takes a descriptor, too
         let unlooked = "cache.check_interval = \"1h\"";
         let served = narrow(engine, &folder, &format!("{KEPT}\n{unlooked}\n{settings}"));
         assert!(is_served(&served) && served.metric(ERRORS) == 0);
-        // what was written a moment ago may be looked at anew, which takes a descriptor
+        // a file that was written a moment ago may be read again, which takes a descriptor
         thread::sleep(Duration::from_secs(2));
         assert!(is_served(&served));
         let at_rest = open_descriptors(served.pid());
@@ -93,7 +93,7 @@ fn exhausted_descriptors_are_survived(engine: &str) {
         let some = crowd.read_until(PATIENCE, |crowd| crowd.answered(200) >= 10);
         let told = || format!("{}: {}", summary(&crowd), served.stderr());
         assert!(some, "{settings:?}: not even ten are served: {}", told());
-        // What is open now stays open: the worst case for whoever waits.
+        // What is open now stays open: the worst case for clients that wait.
         let share = idle_share(&served);
         assert!(share < 0.5, "{share} of a core while nothing is asked: a busy loop");
         crowd.read();
@@ -106,8 +106,8 @@ fn exhausted_descriptors_are_survived(engine: &str) {
         let odd = crowd.members.iter().filter(|m| !m.received.is_empty()).count() - fine - busy;
         assert_eq!(odd, 0, "answers other than 200 and 503");
 
-        // What is in memory is served, however long descriptors lack. A file that was not asked for
-        // before cannot be opened now, or just so: 503, not 404.
+        // A file in memory is served, however long descriptors lack. A file that was not asked for before
+        // may be impossible to open now: 503, not 404.
         let is_kept = |member: &&mut CrowdMember| {
             member.end.is_none() && member.received.starts_with(b"HTTP/1.1 200 ")
         };
@@ -152,8 +152,8 @@ fn exhausted_descriptors_are_survived(engine: &str) {
     }
 }
 
-/// A crowd that is there before the server has started altogether takes what clients may take, and
-/// nothing that the server itself still needs: it starts all the same.
+/// A crowd that comes before the server has completely started takes the descriptors for clients, and
+/// none that the server itself still needs: it starts all the same.
 fn a_crowd_at_the_start_does_not_end_the_server(engine: &str) {
     let folder = site();
     for round in 0..8 {
@@ -167,8 +167,8 @@ fn a_crowd_at_the_start_does_not_end_the_server(engine: &str) {
         assert!(any, "round {round}: {}, {}", summary(&crowd), served.stderr());
         drop(crowd);
         assert!(soon(PATIENCE, || is_served(&served)), "round {round}");
-        // the admin listener needs some too: while those of the crowd that waited in a queue are accepted
-        // and found to have left, it may have none
+        // the admin listener needs descriptors, too, and may find none while the server accepts the queued
+        // connections of the crowd and finds that their clients have left
         let counts = || {
             let accepted = served.metric_if_answered("forebay_connections_accepted_total");
             accepted.is_some_and(|accepted| accepted > 0)
@@ -179,7 +179,7 @@ fn a_crowd_at_the_start_does_not_end_the_server(engine: &str) {
     }
 }
 
-/// Those who wait in the queue while descriptors lack are answered as soon as there are some: a
+/// Clients that wait in the queue while descriptors lack are answered as soon as there are some: a
 /// back-off must not lose the event.
 fn who_waits_for_a_descriptor_is_answered_in_the_end(engine: &str) {
     let folder = site();
@@ -195,13 +195,13 @@ fn who_waits_for_a_descriptor_is_answered_in_the_end(engine: &str) {
         crowd.answered(200) + crowd.answered(503) + refused.count() == 20
     };
     assert!(second.read_until(PATIENCE, done), "{} wait without an answer", second.open());
-    // of the first crowd some may still hold their places: each has a thread that is to notice
+    // some of the first crowd may still hold their places: each has a thread that has to notice
     assert!(soon(PATIENCE, || is_served(&served)));
 }
 
-/// Files need descriptors too: with the connections there are, more large files are asked for than
-/// can be open at once (and the cache of open files would like to keep them all). Every request
-/// gets an answer, 503 at worst, and with fewer connections every file is served again.
+/// Files need descriptors, too: beside the connections, more large files are asked for than can be open
+/// at once (and the cache of open files would like to keep them all). Every request gets an answer, 503
+/// at worst, and with fewer connections every file is served again.
 fn files_that_cannot_be_opened_get_a_503(engine: &str) {
     let folder = site();
     let served = narrow(engine, &folder, &format!("{KEPT}\ncache.open_files = 1000"));
@@ -213,15 +213,15 @@ fn files_that_cannot_be_opened_get_a_503(engine: &str) {
     clients.truncate(1);
     let mut last = || clients[0].get("/99.bin").is_ok_and(|answer| answer.body.len() == 2 << 20);
     assert!(soon(PATIENCE, &mut last), "not served with one connection");
-    // the descriptors of those who have left may come back later
+    // the descriptors of clients that have left may come back later
     assert!(soon(PATIENCE, || is_served(&served)), "not served on a new connection");
 }
 
-/// Descriptors of a server whose admin listener is flooded.
+/// The number of descriptors of a server whose admin listener is flooded.
 const FEW: usize = 640;
 
-/// Whoever fills the admin listener, and keeps what it refuses from ending, takes what was set apart
-/// for it: as many clients of the site as its limits allow are served at the same time.
+/// A client that fills the admin listener, and keeps what it refuses from ending, takes what was set
+/// apart for it: as many clients of the site as its limits allow are served at the same time.
 fn a_flood_of_the_admin_listener_takes_nothing_from_the_site(engine: &str) {
     let site = site();
     let Some(options) = with_few_descriptors(engine, &site) else { return };
@@ -230,7 +230,7 @@ fn a_flood_of_the_admin_listener_takes_nothing_from_the_site(engine: &str) {
     flood(&served, served.admin(), b"GET /metrics HTTP/1.1\r\n");
 }
 
-/// The same where TLS is spoken and nobody ends a handshake; those that are refused are told nothing.
+/// The same where TLS is spoken and no client completes a handshake; refused clients get no answer.
 fn a_flood_of_handshakes_with_it_takes_nothing_from_the_site(engine: &str) {
     let site = site();
     let Some(options) = with_few_descriptors(engine, &site) else { return };
@@ -254,11 +254,12 @@ fn with_few_descriptors(engine: &str, site: &Folder) -> Option<Options> {
     Some(Options { wrapper, ..Options::new(site.path()).engine(engine) })
 }
 
-/// Connections that say this and no more to the admin listener, while as many clients come to the site.
+/// Opens connections that send these bytes and no more to the admin listener, while as many clients come
+/// to the site.
 fn flood(server: &Server, admin: SocketAddr, words: &[u8]) {
     const CLIENTS: usize = 200;
-    /// Of the admin listener: connections, those that linger, one that is being refused. And what the
-    /// server looks at now and then.
+    /// Descriptors of the admin listener (its connections, those that linger, one that is being refused)
+    /// and those that the server opens now and then.
     const SET_APART: usize = FEW / 32 + 8 + 1 + 2;
     let at_rest = open_descriptors(server.pid());
     let mut flood = Crowd::connect(admin, FEW, FEW).unwrap();
@@ -276,7 +277,7 @@ fn flood(server: &Server, admin: SocketAddr, words: &[u8]) {
     assert!(most <= at_rest + SET_APART, "{most} descriptors, {at_rest} at rest");
 }
 
-/// Once a second the server looks whether the paths of roots lead where they did: of one at a time.
+/// Once a second the server checks whether the paths of roots lead where they did, one root at a time.
 #[test]
 fn a_look_at_many_roots_takes_few_descriptors() {
     const ROOTS: usize = 200;

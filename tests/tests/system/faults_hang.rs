@@ -21,12 +21,12 @@ forebay_tests::on_each_engine! {
     a_fifo_is_neither_served_nor_waited_for,
 }
 
-/// What hangs here hangs until the test releases it.
+/// Long limits: a call that hangs here hangs until the test releases it.
 const PATIENT: &str = "timeouts.job = \"1h\"\ntimeouts.send_window = \"1h\"";
 
-/// Requests that wait for a file that hangs.
+/// The number of requests that wait for a file that hangs.
 const WAITING: usize = 40;
-/// Files nobody has asked for before.
+/// The number of files that were never asked for before.
 const COLD: usize = 60;
 
 /// A root with files of its own and `files` in the directory `mnt`.
@@ -37,7 +37,7 @@ fn site(test: &str, files: Vec<HangingFile>) -> Option<(Folder, HangingFiles)> {
     for number in 0..COLD {
         folder.write(&format!("cold/{number}.txt"), format!("cold {number}"));
     }
-    // what was written a moment ago is read anew two seconds later, for which there may be no helper
+    // a new file is read again two seconds later, for which there may be no helper
     folder.age();
     fs::create_dir(folder.join("mnt")).unwrap();
     let mounted = has(HangingFiles::mount(&folder.join("mnt"), files), test)?;
@@ -50,7 +50,7 @@ fn ask(served: &WatchedServer, path: &str, count: usize) -> Crowd {
     crowd
 }
 
-/// Whether everybody has the whole file.
+/// Whether every client has the whole file.
 fn have_all(crowd: &Crowd, file: &HangingFile) -> bool {
     let content = file.content();
     crowd.members.iter().all(|member| {
@@ -119,14 +119,14 @@ fn a_file_that_hangs_delays_nobody_else(engine: &str) {
 }
 
 /// More files hang than there are helpers. What is hot needs no helper and is served; what hung is
-/// answered in the end, and so is what waited for a helper. Where each connection has a thread of its
-/// own, nobody waits for a helper, and what is cold is served at once.
+/// answered in the end, and so is what waited for a helper. With a thread for each connection, no request
+/// waits for a helper, and what is cold is served at once.
 fn more_hanging_files_than_helpers_leave_the_hot_ones(engine: &str) {
     let name = |number: usize| format!("hung-{number}");
     let file = |number| HangingFile::new(name(number), 1024, Hangs::ReadFrom(0));
     let files = (0..WAITING).map(file).collect();
     let Some((folder, mounted)) = site("more hanging files than helpers", files) else { return };
-    // nor is there one to look whether what is hot has changed
+    // no helper is free to check whether hot files have changed, either
     let settings = format!("helpers.threads = 4\ncache.check_interval = \"1h\"\n{PATIENT}");
     let served = WatchedServer::alone(engine, folder.path(), &settings);
     let _at_end = mounted.release_at_end();
@@ -154,10 +154,10 @@ fn more_hanging_files_than_helpers_leave_the_hot_ones(engine: &str) {
     }
 }
 
-/// A request that waits too long for the disk is given up and counted; clients that leave while
-/// their request hangs leave nothing behind; and after the release the file is served. A thread that
-/// does its connection's jobs itself cannot give one up: there everybody is answered in the end, and
-/// those who have left are noticed then.
+/// A request that waits too long for the disk is given up and counted; clients that leave while their
+/// request hangs leave nothing behind; and after the release the file is served. A thread that does its
+/// connection's jobs itself cannot give one up: there every client is answered in the end, and clients
+/// that have left are noticed then.
 fn a_request_that_waits_too_long_for_the_disk_is_given_up(engine: &str) {
     let hung = HangingFile::new("hung", 1024, Hangs::ReadFrom(0));
     let Some((folder, mounted)) = site("waits too long", vec![hung.clone()]) else { return };

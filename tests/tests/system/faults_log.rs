@@ -1,5 +1,5 @@
 //! A log that cannot be written drops and counts lines, and never blocks the server: the device is full,
-//! the file system is full, nobody reads the pipe, nobody is there to read it.
+//! the file system is full, the pipe has a reader that does not read, or no reader.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::Options;
@@ -21,7 +21,7 @@ forebay_tests::on_each_engine! {
 }
 
 const DROPPED: &str = "forebay_log_dropped_lines_total";
-/// Requests sent in one go.
+/// The number of requests that are sent in one go.
 const BATCH: usize = 100;
 
 fn site() -> Folder {
@@ -59,7 +59,7 @@ fn send_until_dropped(served: &WatchedServer) -> usize {
     panic!("no line was dropped after {} requests", 2000 * BATCH);
 }
 
-/// How many whole lines `log` holds, and how many that were torn.
+/// The number of whole lines in `log`, and of torn ones.
 fn lines(log: &str) -> (usize, usize) {
     let is_whole = |line: &&str| line.starts_with("127.") && line.ends_with("uuuu\"");
     let (whole, torn): (Vec<_>, Vec<_>) = log.lines().partition(is_whole);
@@ -77,7 +77,8 @@ fn a_full_device_costs_lines_and_no_request(engine: &str) {
     assert!(soon(PATIENCE, || served.metric(DROPPED) == all), "{} dropped", served.metric(DROPPED));
 }
 
-/// A file may not grow any more (RLIMIT_FSIZE), whose signal ends processes that do not expect it.
+/// The log file may not grow any more (RLIMIT_FSIZE); the signal for that ends processes that do not
+/// expect it.
 fn a_limit_of_files_costs_lines_and_no_request(engine: &str) {
     let folder = site();
     let access = folder.join("access.log");
@@ -88,8 +89,8 @@ fn a_limit_of_files_costs_lines_and_no_request(engine: &str) {
 }
 
 /// The file system fills: requests go on and lines are dropped. When there is room again, lines are
-/// written again, each request is either logged or counted as dropped, and of the line that found no
-/// room the beginning stays, on a line of its own.
+/// written again, each request is either logged or counted as dropped, and the beginning of the line that
+/// found no room stays, on a line of its own.
 fn a_full_disk_costs_lines_until_there_is_room(engine: &str) {
     let folder = site();
     fs::create_dir(folder.join("disk")).unwrap();
@@ -99,8 +100,8 @@ fn a_full_disk_costs_lines_until_there_is_room(engine: &str) {
     let access = folder.join("disk/access.log");
     let served = logging_to(engine, &folder, access.to_str().unwrap(), Vec::new());
 
-    // what waits is written or dropped before there is room, and before more comes: or it could fill
-    // the disk again
+    // lines that wait are written or dropped before there is room, and before more come: otherwise they
+    // could fill the disk again
     let settle =
         |requests| assert_ledger(&served, requests, || fs::read_to_string(&access).unwrap());
     let mut requests = send_until_dropped(&served);
@@ -137,7 +138,7 @@ fn pipe_at(folder: &Folder) -> (File, Vec<String>) {
     (File::from(reader.unwrap()), shell.map(str::to_owned).to_vec())
 }
 
-/// Nobody reads the pipe: requests go on. Somebody reads again: lines come again, none is torn.
+/// While the pipe is not read, requests go on. When it is read again, lines come again, and none is torn.
 fn a_pipe_that_nobody_reads_costs_lines_until_somebody_reads(engine: &str) {
     let folder = site();
     let (mut reader, shell) = pipe_at(&folder);
@@ -159,7 +160,7 @@ fn a_pipe_that_nobody_reads_costs_lines_until_somebody_reads(engine: &str) {
     assert!(torn <= 1, "{torn} lines are torn, by one pipe that was full");
 }
 
-/// Reads what is in the pipe, without waiting.
+/// Reads the bytes in the pipe, without waiting.
 fn read_all(pipe: &mut File, into: &mut Vec<u8>) {
     match pipe.read_to_end(into) {
         Ok(_) => {}
@@ -167,7 +168,7 @@ fn read_all(pipe: &mut File, into: &mut Vec<u8>) {
     }
 }
 
-/// The other end of the pipe is closed, and the server is told to stop while its log is stuck:
+/// The other end of the pipe is closed, and the server gets a signal to stop while its log is stuck:
 /// neither ends or holds up anything.
 fn a_closed_or_stuck_pipe_does_not_keep_the_server(engine: &str) {
     let folder = site();

@@ -74,7 +74,7 @@ fn holds(set: &str, element: &str) -> bool {
     text.split([' ', ',', '\n']).any(|word| word == element)
 }
 
-/// How many packets a counter of the server's table has seen since the server has looked at it.
+/// The number of packets that a counter of the server's table has seen since the server has read it.
 fn packets(counter: &str) -> u64 {
     let text = run("nft", &["list", "counter", "inet", "forebay", counter]);
     let found = text.split_once("packets ").and_then(|(_, rest)| rest.split(' ').next());
@@ -88,7 +88,7 @@ fn site() -> (Folder, Options) {
     (folder, options.config("user = \"nobody\"\nfirewall.mode = \"nftables\""))
 }
 
-/// A socket that belongs to a client.
+/// A socket with the address of a client.
 fn socket(from: &str, flags: SocketFlags, to: SocketAddr) -> OwnedFd {
     let from = SocketAddr::new(from.parse::<IpAddr>().unwrap(), 0);
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -97,7 +97,7 @@ fn socket(from: &str, flags: SocketFlags, to: SocketAddr) -> OwnedFd {
     socket
 }
 
-/// Sends a SYN, which is sent again until the socket is dropped.
+/// Sends a SYN, which the kernel repeats until the socket is dropped.
 fn knock(from: &str, to: SocketAddr) -> OwnedFd {
     let socket = socket(from, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, to);
     assert_eq!(connect(&socket, &to), Err(Errno::INPROGRESS));
@@ -108,7 +108,7 @@ fn is_connected(socket: &OwnedFd) -> bool {
     rustix::net::getpeername(socket).is_ok()
 }
 
-/// What a client gets: an answer, or nothing.
+/// The answer that a client gets, which may be empty.
 fn get(from: &str, to: SocketAddr) -> String {
     let socket = socket(from, SocketFlags::CLOEXEC, to);
     connect(&socket, &to).unwrap();
@@ -125,13 +125,13 @@ fn is_served(from: &str, to: SocketAddr) -> bool {
     get(from, to).ends_with("hello")
 }
 
-/// A client uses its limit up, and is refused once.
+/// Has a client use up its limit, and be refused once.
 fn be_refused(from: &str, to: SocketAddr) {
     assert!(is_served(from, to) && is_served(from, to));
     assert!(!is_served(from, to));
 }
 
-/// What `policy show` says.
+/// The output of `policy show`.
 fn shown(server: &Server) -> String {
     let file = server.file();
     run(binary().to_str().unwrap(), &["policy", "show", "-c", file.to_str().unwrap()])
@@ -148,12 +148,12 @@ fn a_refused_client_is_dropped_by_the_firewall(engine: &str) {
         let socket = knock("127.0.5.1", at);
         assert!(soon(PATIENCE, || packets("clients") > 0));
         assert!(!is_connected(&socket));
-        // and nobody else
+        // and no other client is dropped
         assert!(is_served("127.0.5.2", at));
         // the helper may be busy for longer than its figures are waited for
         let is_told = || {
             let shown = shown(&server);
-            // what is shown was taken from the counter, which may have gone on since
+            // the output was taken from the counter, which may have gone on since
             let dropped =
                 shown.split_once("SYNs dropped: ").and_then(|(_, rest)| rest.split_once(' '));
             let dropped = dropped.and_then(|(count, _)| count.parse::<u64>().ok());
@@ -168,7 +168,8 @@ fn a_refused_client_is_dropped_by_the_firewall(engine: &str) {
     });
 }
 
-/// The table stays in force, with the clients in it, while another process takes the place, and goes with the last.
+/// The table stays in force, with the clients in it, while another process takes the server's place, and
+/// is removed with the last one.
 fn an_upgrade_keeps_the_table(engine: &str) {
     let engine = engine.to_owned();
     alone("an_upgrade_keeps_the_table", move || {
@@ -191,7 +192,7 @@ fn an_upgrade_keeps_the_table(engine: &str) {
         });
         let before = Successor::of(server.pid());
         let first = upgrade(&server);
-        // which goes on accepting for a moment
+        // the old process goes on accepting for a moment
         assert!(soon(PATIENCE, || !before.is_there()), "{}", server.stderr());
         be_refused("127.0.5.2", at);
         assert!(soon(PATIENCE, || holds("clients4", "127.0.5.2")), "{}", server.stderr());
@@ -242,7 +243,8 @@ fn a_crash_of_receive_lets_nobody_in(engine: &str) {
     });
 }
 
-/// Whatever limits and rules say of it; and a reload that spares a client takes it out.
+/// A proxy is in no set, whatever limits and rules say of it; and a reload that spares a client removes
+/// it from the set.
 fn a_proxy_is_in_no_set(engine: &str) {
     const ALL: &str = "[[rule]]\nname = \"all\"\nrequests = { rate = \"1/h\", ignore = \"10m\" }\n";
     const DROP: &str = "[[rule]]\nname = \"bad\"\nclient = \"127.0.6.0/24\"\naction = \"drop\"\n";
@@ -262,7 +264,7 @@ fn a_proxy_is_in_no_set(engine: &str) {
         assert!(get("127.0.5.1", at).contains(" 503 "));
         assert!(soon(PATIENCE, || holds("clients4", "127.0.5.1")), "{}", server.stderr());
         assert!(!holds("clients4", "127.0.5.7"));
-        // what a rule says of a proxy the server does: its SYN is answered
+        // the server itself enforces a rule on a proxy: its SYN is answered
         let socket = knock("127.0.6.1", at);
         assert!(soon(PATIENCE, || packets("listed") > 0) && !is_connected(&socket));
         assert_eq!(get("127.0.6.7", at), "", "the server resets it");
@@ -314,7 +316,7 @@ fn what_rules_drop_is_dropped_as_long_as_they_say_so() {
         assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
         assert!(soon(PATIENCE, || holds("list2_ip", "127.0.8.0/24")));
         assert!(is_served("127.0.7.1", at) && holds("clients4", "127.0.5.1"));
-        // unless nobody is ignored any more
+        // a reload that ignores no client any more releases them
         server.configure(&options);
         assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
         assert!(soon(PATIENCE, || !holds("clients4", "127.0.5.1") && is_served("127.0.5.1", at)));
@@ -357,7 +359,7 @@ fn there_are_no_more_clients_than_there_may_be() {
         }
         assert!(soon(PATIENCE, || holds("clients4", "127.0.5.1")), "{}", server.stderr());
         assert!(!holds("clients4", "127.0.5.4"));
-        // whom the firewall does not drop the server refuses
+        // the server refuses clients that the firewall does not drop
         assert!(!is_served("127.0.5.4", server.addr()));
     });
 }
@@ -411,7 +413,7 @@ fn without_its_helper_the_server_goes_on() {
     });
 }
 
-/// Starts a server that ends by itself, and says what it said.
+/// Starts a server that ends by itself. Returns its exit code and its output.
 fn start(options: &Options) -> (Option<i32>, String) {
     let folder = Folder::new();
     let text =

@@ -54,7 +54,7 @@ fn connect(ip: &str) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// What comes until the server closes.
+/// The answer, until the server closes.
 fn ask(ip: &str, head: &str) -> io::Result<String> {
     let mut stream = connect(ip)?;
     stream.write_all(head.as_bytes())?;
@@ -67,7 +67,7 @@ fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 }
 
-/// The status of each of so many requests.
+/// The status of each of this number of requests.
 fn statuses(net: &Net, ip: &'static str, path: &'static str, count: usize) -> Vec<u16> {
     net.client(move || {
         let status = |answer: String| answer[9..12].parse().unwrap();
@@ -103,7 +103,7 @@ fn what_rules_refuse_by_url_costs_no_accept() {
             metric(&net, "forebay_gate_rule_total{rule=\"to /no/*\",outcome=\"answered\"}"),
             100
         );
-        // one connection, whose requests behind the first the server judges: one bucket for all
+        // one connection: the server judges the requests behind the first one, from the same bucket
         let kept = net.client(|| {
             let mut stream = connect(SERVER4).unwrap();
             let mut statuses: Vec<u16> = Vec::new();
@@ -124,7 +124,7 @@ fn what_rules_refuse_by_url_costs_no_accept() {
         assert_eq!(served(&statuses(&net, SERVER6, "/slow", 6)), 2, "{engine}");
         assert_eq!(metric(&net, requests!("charged")), 3);
         wait_for(&net, ACCEPTED, 3);
-        // others are served as ever, by paths that cannot be told, too
+        // others are served as usual, also by paths that the kernel cannot judge
         assert_eq!(statuses(&net, SERVER4, "/yes", 3), [200; 3], "{engine}");
         assert_eq!(statuses(&net, SERVER4, "/%79es", 3), [200; 3], "{engine}");
         assert_eq!(statuses(&net, SERVER4, "/no/%61", 3), [403; 3], "{engine}");
@@ -134,7 +134,7 @@ fn what_rules_refuse_by_url_costs_no_accept() {
     }
 }
 
-/// What user space refuses, the kernel refuses in the same words.
+/// Requests that user space refuses, the kernel refuses in the same words.
 #[test]
 fn an_error_of_the_kernel_is_one_that_clients_understand() {
     if !is_root() {
@@ -188,7 +188,7 @@ fn buckets_go_on_through_reloads_and_upgrades() {
         };
         let server = start(&net, &slow("reject"));
         assert_eq!(served(&statuses(&net, SERVER4, "/slow", 2)), 2);
-        // one that the server judges
+        // a request that the server judges
         assert_eq!(served(&statuses(&net, SERVER4, "/%73low", 1)), 1);
         let first = server.upgrade(&net);
         assert_eq!(served(&statuses(&net, SERVER4, "/slow", 1)), 1, "{}", server.said());
@@ -206,7 +206,7 @@ fn buckets_go_on_through_reloads_and_upgrades() {
     }
 }
 
-/// How often one is held.
+/// The number of times that a request is held.
 const ROUNDS: usize = 3;
 
 #[test]
@@ -218,7 +218,7 @@ fn too_many_at_once_are_refused_by_the_kernel() {
         let net = Net::new();
         let rules = rule("/held", "in_flight = { most = 1 }");
         let proxy = "[[proxy]]\npath = \"/held\"\nto = \"http://127.0.0.1:9000\"\n";
-        // an application that says when it is asked, and answers when it is told to
+        // an application that reports when it is asked, and answers when the test allows it
         let (tell, told) = mpsc::channel::<()>();
         let (begin, begun) = mpsc::channel::<()>();
         let application = net.server(|| TcpListener::bind("127.0.0.1:9000").unwrap());

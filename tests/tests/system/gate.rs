@@ -1,4 +1,4 @@
-//! Rules in the kernel: what judges SYNs. See `net.rs` for where.
+//! Rules in the kernel, which judge SYNs. See `net.rs` for where.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use super::net::{
@@ -78,7 +78,7 @@ const RUNGS: [&str; 2] = ["address", "full"];
 pub(super) const CLASSES: &str = "[[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n\
      [[rule]]\nname = \"to gold\"\npath = \"/gold\"\nclass = \"gold\"\n";
 
-/// These lines on this rung, where SYNs are answered if that can be.
+/// The configuration with these lines on this rung, where the gate answers SYNs if it can.
 fn on(rung: &str, lines: &str) -> String {
     let classes = if rung == "full" { CLASSES } else { "" };
     format!("user = \"nobody\"\ngate = \"{rung}\"\n{lines}{classes}")
@@ -106,7 +106,7 @@ fn a_limit_refuses_by_reset_and_counts_each_connection_once() {
     ] {
         for ip in [SERVER4, SERVER6] {
             let net = Net::new();
-            // the kernel's own cookies: no request socket tells what it waits for
+            // the kernel's own cookies: no request socket shows what it waits for
             net.server(move || {
                 fs::write("/proc/sys/net/ipv4/tcp_syncookies", cookies.to_string()).unwrap();
             });
@@ -124,7 +124,7 @@ fn a_limit_refuses_by_reset_and_counts_each_connection_once() {
     }
 }
 
-/// The bucket, who is ignored and what was counted go on in the process that takes the place.
+/// The bucket, the ignored clients and the counters go on in the process that takes the place.
 #[test]
 fn an_upgrade_goes_on_judging_with_what_was_charged() {
     if !is_root() {
@@ -142,7 +142,7 @@ fn an_upgrade_goes_on_judging_with_what_was_charged() {
             assert_eq!(served(&net, SERVER4, 9), 2, "{rung} {charge}: {}", server.said());
             assert_eq!(metric(&net, syns!("passed")), 5, "{rung} {charge}");
             assert_eq!(metric(&net, "forebay_gate_interfaces"), 1);
-            // another rule in the file: it counts from the upgrade on, and with no bucket of another
+            // another rule in the file: it counts from the upgrade on, with no other rule's bucket
             let other = limit(rung, charge, "reset", 1).replace("\"few\"", "\"fewer\"");
             configure(&server.folder, &other);
             let third = server.upgrade(&net);
@@ -162,7 +162,8 @@ fn an_upgrade_goes_on_judging_with_what_was_charged() {
     }
 }
 
-/// A server with nothing but a Unix socket has a gate that is attached nowhere, and has a successor all the same.
+/// A server with nothing but a Unix socket has a gate that is attached to no interface, and has a
+/// successor all the same.
 #[test]
 fn an_upgrade_needs_nothing_to_judge() {
     if !is_root() {
@@ -180,7 +181,7 @@ fn an_upgrade_needs_nothing_to_judge() {
     drop((first, second));
 }
 
-/// A server that cannot serve has changed nothing of what the kernel judges by.
+/// A server that cannot serve does not change the rules in the kernel.
 #[test]
 fn an_upgrade_that_fails_leaves_the_gate() {
     if !is_root() {
@@ -232,8 +233,8 @@ fn invented_addresses_use_up_what_is_charged_at_the_syn_and_nothing_else() {
     }
 }
 
-/// More SYNs look into a bucket than it holds before the first handshake is complete: what it does not
-/// hold is refused then.
+/// More SYNs pass a bucket than it holds before the first handshake is complete: connections beyond the
+/// bucket are refused then.
 #[test]
 fn what_finds_the_bucket_empty_when_its_handshake_completes_is_refused() {
     if !is_root() {
@@ -299,7 +300,7 @@ fn silence_is_silence() {
         invent(&net, 50, 1);
         wait_for(&net, syns!("dropped"), 50);
         assert_eq!(metric(&net, syns!("reset")), 0, "{rung}");
-        // nobody heard anything
+        // no client got an answer
         let refused = net.client(|| {
             let address = SocketAddr::new(SERVER4.parse().unwrap(), 80);
             TcpStream::connect_timeout(&address, Duration::from_millis(300)).unwrap_err().kind()
@@ -352,7 +353,7 @@ fn nothing_is_left_of_a_server_that_was_killed() {
     server.child.kill().unwrap();
     server.child.wait().unwrap();
     let deadline = Instant::now() + PATIENCE;
-    // another server takes the address: nobody judges its clients
+    // another server takes the address: no gate judges its clients
     let listener = loop {
         match net.server(|| TcpListener::bind((SERVER4, 80))) {
             Ok(listener) => break listener,
@@ -391,8 +392,8 @@ fn a_client_that_a_limit_ignores_is_ignored_by_the_kernel() {
     assert!(net.client(|| get(SocketAddr::new(SERVER6.parse().unwrap(), 80))).is_ok());
 }
 
-/// What a limit says of a trusted proxy is the server's part, and it is never ignored; a reload that trusts it lifts
-/// that.
+/// A limit on a trusted proxy is left to the server, and the proxy is never ignored; a reload that trusts
+/// a client lifts its ban.
 #[test]
 fn a_proxy_is_never_ignored_by_the_kernel() {
     if !is_root() {
@@ -413,7 +414,7 @@ fn a_proxy_is_never_ignored_by_the_kernel() {
         let trusted = format!("trusted_proxies = [\"{CLIENT4}\"]\n{rule}");
         let net = Net::new();
         let _server = Server::start(&net, &trusted);
-        // what the server refuses it has accepted
+        // the server has accepted the connections that it refuses
         for _ in 0..4 {
             assert!(
                 !matches!(ask(&net), Err(error) if error.kind() == io::ErrorKind::TimedOut),

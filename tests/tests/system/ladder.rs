@@ -1,5 +1,5 @@
-//! The rungs of the gate: the same rules let the same clients in on each, what a rung lacks is said, and the
-//! server serves without it. See `net.rs` for where.
+//! The rungs of the gate: on each, the same rules admit the same clients, the server reports what a rung
+//! lacks, and serves without it. See `net.rs` for where.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use super::gate::CLASSES;
@@ -20,7 +20,8 @@ const SETTINGS: [&str; 4] = ["off", "auto", "address", "full"];
 const FEW: &str = "[[rule]]\nname = \"few\"\n\
                    connections = { rate = \"1/h\", burst = 5, over = \"reset\" }\n";
 
-/// How many of so many connections are answered, whose handshakes are waited for this long.
+/// The number of connections that are answered, of this number of tries, with this patience for each
+/// handshake.
 fn answered(net: &Net, ip: &str, tries: usize, patience: Duration) -> usize {
     let address = SocketAddr::new(ip.parse().unwrap(), 80);
     let ask = move || -> io::Result<String> {
@@ -49,7 +50,7 @@ fn the_same_clients_are_let_in_on_each_rung() {
     let others = "[[rule]]\nname = \"others\"\nclient = \"192.0.2.0/24\"\naction = \"drop\"\n";
     let page =
         "[[rule]]\nname = \"page\"\npath = \"/\"\nrequests = { rate = \"1/h\", burst = 4 }\n";
-    // rules, and how many of so many clients are let in
+    // rules, the number of clients, and how many of them are admitted
     let policies = [
         (FEW.to_owned(), 7, 5),
         (listed("reset"), 2, 0),
@@ -73,7 +74,7 @@ fn the_same_clients_are_let_in_on_each_rung() {
                 let said = server.said();
                 assert!(rung.is_none_or(|rung| said.contains(rung)), "{said}");
                 assert_eq!(said.contains("gate: "), rung.is_some(), "{said}");
-                // silence is not waited for
+                // where no answer is expected, a short wait is enough
                 let patience = if *expected == 0 { Duration::from_millis(300) } else { PATIENCE };
                 let found = answered(&net, ip, *tries, patience);
                 assert_eq!(found, *expected, "{setting}, {ip}: {rules}");
@@ -85,7 +86,7 @@ fn the_same_clients_are_let_in_on_each_rung() {
     }
 }
 
-/// Rights that are taken from a server, by the words of setpriv, and what it says that it lacks.
+/// Rights that are taken from a server, as words of setpriv, and the words in its report.
 const TAKEN: [(&str, &str); 4] = [
     // CAP_SYS_ADMIN stands for each of them
     ("--bounding-set=-bpf,-sys_admin", "no CAP_BPF"),
@@ -101,7 +102,7 @@ fn without_the_rights_for_it_the_server_says_so_and_judges_alone() {
     }
     for (taken, lacks) in TAKEN {
         let net = Net::new();
-        // who has no rights at all may not listen on this port otherwise
+        // a process without any rights may not listen on this port otherwise
         net.server(|| fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "80").unwrap());
         let server = Server::start_by(
             &net,
@@ -123,7 +124,7 @@ fn without_the_rights_for_it_the_server_says_so_and_judges_alone() {
     }
 }
 
-/// Who asks for a rung gets no less.
+/// A server that is set to a rung of the gate gets no less.
 #[test]
 fn a_rung_that_cannot_be_had_is_refused_with_the_reason() {
     if !is_root() {
@@ -144,7 +145,7 @@ fn a_rung_that_cannot_be_had_is_refused_with_the_reason() {
     }
 }
 
-/// Whether a command of the program ends well that has lost rights, and what it says.
+/// Runs a command of the program without some rights. Returns whether it succeeds, and its output.
 fn run(
     net: &Net,
     taken: &'static str,
@@ -152,7 +153,7 @@ fn run(
     file: std::path::PathBuf,
 ) -> (bool, String) {
     net.server(move || {
-        // one that serves in spite of it does not end
+        // a server that starts all the same does not end by itself
         let mut command = Command::new("timeout");
         let output = command
             .args(["60", "setpriv", taken])

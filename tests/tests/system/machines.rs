@@ -1,5 +1,5 @@
-//! Stages on several machines: three network namespaces, one with the clients and receive, two with the stages behind.
-//! One machine is cut off without a word, under load, and comes back. It needs root.
+//! Stages on several machines: three network namespaces, one with the clients and receive, two with the
+//! stages behind. One machine is silently cut off, under load, and comes back. The test needs root.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use super::net::{ip, is_root, run, within};
@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The site that all machines have, each its own copy.
+/// The page of the site, of which each machine has its own copy.
 const PAGE: &str = "<title>home</title>";
 
-/// So many requests a second.
+/// Requests per second.
 const RATE: u64 = 400;
 
 /// A machine: a namespace with its own addresses and its own root, and a server in it.
@@ -28,7 +28,7 @@ struct Machine {
     server: Option<Child>,
 }
 
-/// Three of them: the first is joined with each of the others by a wire.
+/// Three machines: a wire joins the first with each of the others.
 struct Machines {
     all: Vec<Machine>,
 }
@@ -76,7 +76,7 @@ impl Drop for Machines {
 }
 
 impl Machine {
-    /// With these lines; `serves` is what it says when it does.
+    /// Starts a server with these lines; `serves` is the line that reports that it serves.
     fn start(&mut self, lines: &str, serves: &str) {
         let at = self.folder.path().display();
         let text = format!("root = \"{at}/root\"\ncontrol.socket = \"{at}/control\"\n{lines}");
@@ -97,7 +97,7 @@ impl Machine {
         fs::read_to_string(self.folder.join("said")).unwrap_or_default()
     }
 
-    /// From now on nothing comes and nothing goes, and nobody is told.
+    /// Cuts the machine off: from now on no packet comes or goes, and no peer learns of it.
     fn is_cut_off(&self) {
         self.nft("add table inet cut");
         for hook in ["input", "output"] {
@@ -142,7 +142,8 @@ fn get(to: SocketAddr) -> io::Result<String> {
     Ok(answer)
 }
 
-/// Asks at a rate while `trouble` lasts, each request in its own time. Returns how many were answered, and what was not.
+/// Asks at a rate while `trouble` lasts, each request at its own time. Returns the number of answers, and
+/// the failures.
 fn under_load(namespace: &str, trouble: impl FnOnce()) -> (usize, Vec<String>) {
     const CLIENTS: u64 = 16;
     let to: SocketAddr = "127.0.0.1:80".parse().unwrap();
@@ -218,7 +219,7 @@ fn a_machine_is_cut_off_without_a_word_and_comes_back() {
     }));
 }
 
-/// Connections of this namespace to the port of stages.
+/// The number of connections of this namespace to the port of stages.
 fn connections() -> usize {
     let tcp = fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
     // 9443, established

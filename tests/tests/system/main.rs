@@ -1,4 +1,5 @@
-//! The real program and the system: what changes users, limits and mounts, or boots a systemd.
+//! Tests of the real program with the system: those that change users, limits and mounts, or boot a
+//! systemd.
 //!
 //! A file is a module: `cargo test -p forebay-tests --test system faults_hang::`.
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Two network namespaces, a server in one, its clients in the other, a pair of interfaces between them
-//! whose checksums are not left to a device. It needs root, in CI without exception.
+//! Two network namespaces, a server in one, its clients in the other, and a pair of interfaces between
+//! them whose checksums are not left to a device. The tests need root, in CI without exception.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -55,17 +55,17 @@ impl Net {
             ip(&format!("-n {namespace} addr add fd99::{at}/64 dev {device} nodad"));
             ip(&format!("-n {namespace} link set {device} up"));
         }
-        // answers to addresses that nobody has go nowhere at once
+        // answers to addresses that no machine has go nowhere at once
         ip(&format!("-n {} route add blackhole 10.7.0.0/16", net.server));
         net
     }
 
-    /// Runs something as a client.
+    /// Runs a function in the clients' namespace.
     pub(super) fn client<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> T {
         within(&self.client, what)
     }
 
-    /// Runs something beside the server.
+    /// Runs a function in the server's namespace.
     pub(super) fn server<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> T {
         within(&self.server, what)
     }
@@ -111,12 +111,13 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// With these lines in its configuration, for every address of its namespace, as another user.
+    /// Starts a server with these lines in its configuration, at every address of its namespace, as
+    /// another user.
     pub(super) fn start(net: &Net, lines: &str) -> Server {
         Server::start_by(net, &[], lines)
     }
 
-    /// The same, started by a program with these words, which takes rights away from it.
+    /// Starts a server by a program with these words, which takes rights away from it.
     pub(super) fn start_by(net: &Net, program: &[&str], lines: &str) -> Server {
         let folder = Folder::new();
         folder.write("root/index.html", "hello");
@@ -152,7 +153,7 @@ impl Server {
         fs::read_to_string(self.folder.join("said")).unwrap_or_default()
     }
 
-    /// Another process in the place of this one, which goes on with what it has.
+    /// Puts another process in the place of this one, which takes over what it has.
     pub(super) fn upgrade(&self, net: &Net) -> Successor {
         let file = self.file();
         net.server(move || upgrade_of(&file))
@@ -205,7 +206,7 @@ pub(super) fn get(address: SocketAddr) -> io::Result<String> {
     Ok(answer)
 }
 
-/// How many of so many connections are served; the others are refused by a reset.
+/// The number of connections that are served, of this number of tries; the others are refused by a reset.
 pub(super) fn served(net: &Net, ip: &str, tries: usize) -> usize {
     let address = SocketAddr::new(ip.parse().unwrap(), 80);
     net.client(move || {
@@ -242,7 +243,7 @@ pub(super) fn metric(net: &Net, name: &str) -> u64 {
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
 }
 
-/// Waits until a number has become what it must.
+/// Waits until a metric has the expected value.
 pub(super) fn wait_for(net: &Net, name: &str, expected: u64) {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,5 @@
-//! Rates that the agent alone moves, and the kernel enforces: the whole server under a flood. See `net.rs` for where.
+//! Rates that only the agent moves, and the kernel enforces: the whole server under a flood. See `net.rs`
+//! for where.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use super::net::{Net, SERVER4, Server, is_root, metric, metrics, within};
@@ -11,10 +12,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 const LEVEL: &str = "forebay_overload_level";
-/// It takes the agent a while to lift what it has limited.
+/// A long time, since the agent takes a while to lift what it has limited.
 const LONG: Duration = Duration::from_secs(120);
 
-/// Clients that ask again and again, each by a connection of its own, until they are to end.
+/// Clients that ask again and again, each by a connection of its own, until the test ends them.
 struct Flood {
     ends: Arc<AtomicBool>,
     clients: Vec<JoinHandle<()>>,
@@ -42,7 +43,7 @@ impl Flood {
     }
 }
 
-/// What comes is of no matter; whoever gets none for a second gives up.
+/// Asks for a path; the answer does not matter. A client without one for a second gives up.
 fn ask(path: &str) -> Option<String> {
     let address = SocketAddr::new(SERVER4.parse().unwrap(), 80);
     let limit = Duration::from_secs(1);
@@ -65,8 +66,8 @@ fn configured(more: &str) -> String {
     )
 }
 
-/// SYN policing, the last resort: two threads cannot accept what comes, and the agent limits the connections of the last
-/// class, in the kernel, until it may have them all again.
+/// SYN policing, the last resort: two threads cannot accept all connections, and the agent limits those
+/// of the last class, in the kernel, until the class may have them all again.
 #[test]
 fn the_agent_lowers_and_lifts_what_the_kernel_admits_of_a_class() {
     if !is_root() {
@@ -93,7 +94,8 @@ fn the_agent_lowers_and_lifts_what_the_kernel_admits_of_a_class() {
     assert_eq!(metric(&net, dropped), before);
 }
 
-/// A rule's rate, within its bounds: refused by the kernel at the rate that the agent has lowered, and raised again.
+/// The rate of a rule, within its bounds: the kernel refuses at the rate that the agent has lowered, and
+/// the agent raises it again.
 #[test]
 fn the_agent_moves_a_rate_that_the_kernel_charges() {
     if !is_root() {

@@ -1,5 +1,6 @@
-//! A router between server and clients takes smaller packets than both ends believe, and says so by ICMP: answers of
-//! connections that the kernel has made after a handshake of the gate's come in smaller segments then. See `net.rs`.
+//! A router between server and clients takes smaller packets than both ends assume, and reports that by
+//! ICMP: after a handshake of the gate, the kernel's connections then send smaller segments. See
+//! `net.rs`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use super::gate::CLASSES;
@@ -14,11 +15,11 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::Command;
 
-/// Less than the 1,500 that both ends have, and enough for IPv6.
+/// A size below the 1,500 that both ends have, and large enough for IPv6.
 const MTU: u32 = 1300;
 const BYTES: usize = 200_000;
 
-/// The machine of the clients is a router here: behind it, over a path of [`MTU`], is the client.
+/// The clients' machine is a router here: behind it, over a path of [`MTU`], is the client.
 struct Narrow {
     name: String,
 }
@@ -77,7 +78,8 @@ impl Drop for Narrow {
     }
 }
 
-/// How often the server's machine was told that a packet of its is too large, by IPv4 and by IPv6.
+/// How often the server's machine has learnt by ICMP that a packet of its is too large, by IPv4 and by
+/// IPv6.
 fn told(net: &Net) -> [u64; 2] {
     net.server(|| {
         let read = |file: &str| {
@@ -93,7 +95,8 @@ fn told(net: &Net) -> [u64; 2] {
     })
 }
 
-/// A large answer comes whole by both families, after the server's machine was told.
+/// A large answer comes whole by both families, after the server's machine has learnt the size of the
+/// path.
 fn comes_whole(net: &Net, narrow: &Narrow, port: u16) {
     for (family, server) in [SERVER4, SERVER6].into_iter().enumerate() {
         let before = told(net)[family];

@@ -1,5 +1,5 @@
-//! What the server gives up at its start: root, and most of the file system.
-//! Most of it needs tests that run as root, and a kernel with Landlock.
+//! The rights that the server gives up at its start: root, and most of the file system. Most of these
+//! tests need root, and a kernel with Landlock.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::cgroups::{has_ended, stages};
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-/// Who serves: Debian's user for nobody.
+/// The user that serves: Debian's `nobody`.
 const NOBODY: u32 = 65534;
 
 fn is_root() -> bool {
@@ -112,8 +112,8 @@ fn of_process(pid: u32, name: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Who has the content and the clients becomes the user; who decides is nobody; the first process stays root, and
-/// so does what it reads and writes.
+/// The stages with the content and the clients become the configured user; the stage that decides becomes
+/// `nobody`; the first process stays root, and so does what it reads and writes.
 #[test]
 fn stages_that_root_starts_become_the_user() {
     if !is_root() {
@@ -144,7 +144,7 @@ fn stages_that_root_starts_become_the_user() {
             let mut words = line.split(|&b| b == 0).map(String::from_utf8_lossy);
             words.find(|word| word == "--links").unwrap();
             let links = PathBuf::from(words.next().unwrap().into_owned());
-            // they may reach each other's sockets, and change nothing that root reads
+            // stages may reach each other's sockets, and change nothing that root reads
             let of = |name: &str| fs::metadata(links.join(name)).unwrap();
             assert_eq!((of("").uid(), of("").mode() & 0o777), (0, 0o711));
             for file in ["configuration.json", "ends", "lock"] {
@@ -160,7 +160,7 @@ fn stages_that_root_starts_become_the_user() {
     assert!(hello(server.addr()));
     let secret = exchange(server.addr(), &[b"GET /secret", &GET[5..]].concat());
     assert!(!secret.windows(6).any(|bytes| bytes == b"root's"));
-    // one that crashes is started again, and so are all by a reload
+    // a stage that crashes is started again, and a reload starts all again
     let (_, pid) = stages(&server).into_iter().find(|(name, _)| name == "respond").unwrap();
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
     assert!(hello(server.addr()));
@@ -172,7 +172,8 @@ fn stages_that_root_starts_become_the_user() {
     are_confined(&server);
     server.signal(Signal::TERM);
     assert!(server.wait(PATIENCE).unwrap().success());
-    // whom the kernel tells no more of the end of the first process, because they are another user, end all the same
+    // stages of another user end all the same, although the kernel does not signal the end of the first
+    // process to them
     let mut server = Server::start(&options);
     let all = stages(&server);
     assert_eq!(all.len(), 5, "{all:?}");
@@ -184,7 +185,7 @@ fn stages_that_root_starts_become_the_user() {
     assert!(said.contains("user: only root can become root"), "{said}");
 }
 
-/// What root starts in place of another user's server would be root's.
+/// A server that root starts in place of another user's server would run as root.
 #[test]
 fn root_takes_the_place_of_no_other_users_server() {
     if !is_root() {
@@ -209,7 +210,7 @@ fn root_takes_the_place_of_no_other_users_server() {
         }
         server.says("nothing has changed");
         assert!(hello(server.addr()), "{engine}");
-        // that user may
+        // the server's own user may upgrade
         let copy = folder.join("forebay");
         copy_program(&binary(), &copy);
         let mut command = Command::new(&copy);
@@ -223,7 +224,7 @@ fn root_takes_the_place_of_no_other_users_server() {
     }
 }
 
-/// Runs the server with this configuration until it ends by itself; what it said.
+/// Runs the server with this configuration until it ends by itself. Returns its output.
 fn refused(folder: &Folder, lines: &str, user: Option<u32>) -> String {
     let text =
         format!("listen = [\"{}\"]\nroot = {:?}\n{lines}\n", free_addr(), folder.join("app/root"));
@@ -269,7 +270,7 @@ fn whoever_is_the_user_already_may_say_so() {
     assert!(status(&server, "NoNewPrivs:").iter().all(|is_set| is_set == "1"));
 }
 
-/// Whether the kernel confines; says so if not.
+/// Whether the kernel can confine a process; reports loudly if not.
 fn has_landlock(folder: &Folder) -> bool {
     let options = Options::new(folder.join("app/root"));
     let text = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
@@ -353,7 +354,7 @@ fn a_root_is_re_pointed_and_replaced_in_the_sandbox() {
         let served = || server.exchange(GET).ends_with(version.to_string().as_bytes());
         assert!(soon(PATIENCE, served), "version {version}: {}", server.stderr());
     }
-    // another directory by the same name
+    // another directory of the same name
     let server = Server::start(&Options { root: folder.join("app/root"), ..options });
     folder.write("app/new/index.html", "replaced");
     fs::rename(folder.join("app/root"), folder.join("app/old")).unwrap();
@@ -361,8 +362,8 @@ fn a_root_is_re_pointed_and_replaced_in_the_sandbox() {
     assert!(soon(PATIENCE, || server.exchange(GET).ends_with(b"replaced")), "{}", server.stderr());
 }
 
-/// Certificates by ACME are made by the user whom the server has become, in a directory that root has made for
-/// it, beneath what the sandbox lets it write to.
+/// Certificates by ACME are made by the server's user, in a directory that root has made for it, beneath
+/// the paths that the sandbox lets it write to.
 #[test]
 fn certificates_by_acme_are_kept_by_the_user() {
     if !is_root() {

@@ -1,5 +1,5 @@
-//! Another server on this machine, and one behind it, whose connections the kernel judges: nginx and Apache as Debian has
-//! them. See `net.rs` for where.
+//! Another server on this machine, and one behind it, whose connections the kernel judges: Debian's nginx
+//! and Apache. See `net.rs` for where.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use super::gate::CLASSES;
@@ -31,7 +31,7 @@ macro_rules! first {
     };
 }
 
-/// Whether a program is there; it is said loudly if not.
+/// Whether a program is installed; reports loudly if not.
 pub(super) fn has(program: &str) -> bool {
     let has = Path::new("/usr/sbin").join(program).exists();
     if !has {
@@ -41,7 +41,8 @@ pub(super) fn has(program: &str) -> bool {
     has
 }
 
-/// Another server in the namespace of ours; dropping it kills it, and what it has started.
+/// Another server in the server's namespace; dropping it kills it, with the processes that it has
+/// started.
 pub(super) struct Other {
     child: Child,
     pub(super) folder: Folder,
@@ -86,7 +87,7 @@ impl Other {
         Other::start(net, "nginx", &["-c", "CONF"], configuration)
     }
 
-    /// With so many processes.
+    /// Starts an Apache with this number of processes.
     fn apache(net: &Net, processes: usize) -> Other {
         let module = |name: &str| {
             format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n")
@@ -210,7 +211,7 @@ fn connections_of_a_protected_server_are_limited_by_their_syns() {
                 .count()
         });
         assert_eq!(served, 4, "{gate}: {}", server.said());
-        // of another family, and of our own server, nothing is limited
+        // the other family, and our own server, have no limit
         net.client(|| {
             for _ in 0..6 {
                 assert!(ask(SERVER6, &head("/yes", "")).unwrap().ends_with("root/yes"));
@@ -220,8 +221,8 @@ fn connections_of_a_protected_server_are_limited_by_their_syns() {
     }
 }
 
-/// Apache's processes are all busy. What waits in its queue cannot be overtaken, so only the first of the lower class
-/// is there when those of the first class come.
+/// Apache's processes are all busy. Connections in its queue cannot be overtaken, so only the first of
+/// the lower class is there when those of the first class come.
 #[test]
 fn the_first_class_never_stands_behind_others_in_the_queue_of_apache() {
     if !is_root() || !has("apache2") {
@@ -270,13 +271,13 @@ fn the_first_class_never_stands_behind_others_in_the_queue_of_apache() {
     assert!(before <= 1, "{order:?}");
 }
 
-/// What the kernel says of the sockets of the namespace.
+/// The kernel's list of sockets of the namespace.
 fn sockets() -> String {
     let files = ["tcp", "tcp6"].map(|name| format!("/proc/thread-self/net/{name}"));
     files.map(|file| fs::read_to_string(file).unwrap_or_default()).concat()
 }
 
-/// Connections that wait in the queue of the other server.
+/// The number of connections that wait in the queue of the other server.
 fn waiting(net: &Net) -> usize {
     net.server(|| {
         let all = sockets();

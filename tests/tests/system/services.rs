@@ -1,5 +1,6 @@
-//! Servers that the records of a service (SRV) name, looked up by the system's resolver at a real name server: dnsmasq,
-//! at an address of loopback that a mount in a namespace of its own has the server ask. It needs root.
+//! Servers from service records (SRV), which the system's resolver looks up at a real name server:
+//! dnsmasq at a loopback address, which the server asks because of a mount in a namespace of its own. The
+//! test needs root.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -67,7 +68,7 @@ impl NameServer {
         }
         command.stdout(Stdio::null()).stderr(Stdio::null());
         self.process = Some(command.spawn().unwrap());
-        // it answers when something is at its port
+        // dnsmasq answers once its port is taken
         let is_there = || UdpSocket::bind((self.at.as_str(), 53)).is_err();
         assert!(soon(PATIENCE, is_there), "dnsmasq does not listen at {}", self.at);
     }
@@ -122,7 +123,7 @@ fn ask(server: &Server) -> String {
     }
 }
 
-/// How often each answers, of so many requests.
+/// The number of answers of each application, for this number of requests.
 fn asked(server: &Server, count: usize) -> HashMap<String, usize> {
     let mut asked = HashMap::new();
     for _ in 0..count {
@@ -159,7 +160,7 @@ fn records_say_which_servers_are_asked(engine: &str) {
     );
     options.wrapper = ["unshare", "--mount", "sh", "-c", &mount].map(str::to_owned).to_vec();
     let server = Server::start(&options);
-    // by the weights, and a backup is not asked
+    // answers are distributed by the weights, and a backup is not asked
     let counts = asked(&server, 50);
     let expected = [("a app.test", 45), ("b app.test", 5)].map(|(name, of)| (name.to_owned(), of));
     assert_eq!(counts, HashMap::from(expected), "{engine}");
@@ -167,7 +168,7 @@ fn records_say_which_servers_are_asked(engine: &str) {
     assert!(listed.contains("_http._tcp.app.test#1  asked (a.app.test:"), "{engine}: {listed}");
     assert!(listed.contains("_http._tcp.app.test#3  backup (c.app.test:"), "{engine}: {listed}");
     assert!(!listed.contains("#4"), "{engine}: {listed}");
-    // others are named; places are filled one after the other, and nothing fails meanwhile
+    // other servers are named; places are filled one after the other, and no request fails meanwhile
     names.says(&[(20, 50, c, "c")]);
     let is_c_alone = || {
         let counts = asked(&server, 10);

@@ -19,7 +19,7 @@ const RULE: &str = "[[rule]]\nname = \"listed\"\nclient_set = [\"inet knl listed
 const SETS: &str = "table inet knl {\nset listed4 { type ipv4_addr; flags interval, timeout; }\n\
                     set listed6 { type ipv6_addr; flags interval; }\n}\n";
 
-/// Whether sets can be tried here; it is said loudly if not.
+/// Whether sets can be tested here; reports loudly if not.
 fn can(test: &str) -> bool {
     let lacks = match Command::new("nft").arg("--version").output() {
         Err(_) => Err("there is no nft: the package nftables has it"),
@@ -28,7 +28,7 @@ fn can(test: &str) -> bool {
     is_root() && has(lacks, test).is_some()
 }
 
-/// Has `nft` do what a script says where the server is.
+/// Has `nft` run a script in the server's namespace.
 fn nft(net: &Net, script: &str) {
     let mut child = Command::new("ip")
         .args(["netns", "exec", &net.server, "nft", "-f", "-"])
@@ -44,7 +44,7 @@ fn is_served(net: &Net, server: &str) -> bool {
     net.client(move || get(address).is_ok_and(|answer| answer.ends_with("hello")))
 }
 
-/// Waits until clients are served by IPv4 and by IPv6, or are not.
+/// Waits until clients are served over IPv4 and over IPv6, or are not.
 fn becomes(net: &Net, server: &Server, expected: [bool; 2]) {
     let is = || [SERVER4, SERVER6].map(|ip| is_served(net, ip)) == expected;
     assert!(soon(PATIENCE, is), "{expected:?}: {}", server.said());
@@ -105,7 +105,7 @@ fn a_set_that_is_away_keeps_what_it_held() {
     configure(&server.folder, &format!("{INTERVAL}gate = \"address\"\nsample = 3\n{RULE}"));
     server.command(&["reload"]);
     assert!(!is_served(&net, SERVER4) && is_served(&net, SERVER6));
-    // what is no set of addresses
+    // a set that holds no addresses
     nft(&net, "table inet knl {\nset listed4 { type inet_service; }\n}\n");
     says(&server, "set inet knl listed4: it holds inet_service, not addresses");
     assert!(!is_served(&net, SERVER4));
@@ -132,7 +132,7 @@ fn a_large_set_is_in_force_and_one_that_is_too_large_is_not_taken() {
     let server = Server::start(&net, &format!("{INTERVAL}gate = \"address\"\n{RULE}{path}"));
     becomes(&net, &server, [false, true]);
     nft(&net, &format!("add element inet knl listed4 {{ {} }}", address(65_535)));
-    // by itself it rests for long after so many
+    // by itself the server waits long after this many failures
     server.command(&["reload"]);
     says(&server, "it holds more than 65536 networks; 65536 networks that were read before stay");
     assert!(!is_served(&net, SERVER4) && is_served(&net, SERVER6));

@@ -1,4 +1,5 @@
-//! The gate beside stages: what the kernel judges outlives the receive that has told it to. See `net.rs` for where.
+//! The gate beside stages: what the kernel judges outlives the receive process that has set it up. See
+//! `net.rs` for where.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use super::gate::CLASSES;
@@ -17,7 +18,7 @@ const PASSED: &str = "forebay_gate_syns_total{outcome=\"passed\"}";
 /// The two rungs on which the kernel judges SYNs.
 const RUNGS: [&str; 2] = ["address", "full"];
 
-/// How a server is started that has stages, and one that has none.
+/// The settings of a server with stages, and of one without.
 const WITH: &str = "stages.process = 1\nstages.respond = 1\n";
 const WITHOUT: &str = "";
 
@@ -34,7 +35,7 @@ pub(super) fn stage(supervisor: u32, name: &str) -> Option<Pid> {
     stages(supervisor, name).into_iter().next()
 }
 
-/// All of them: after a reload those of before end when their connections have.
+/// All processes of a stage: after a reload the old ones end when their connections have ended.
 fn stages(supervisor: u32, name: &str) -> Vec<Pid> {
     let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"));
     let children = children.unwrap_or_default();
@@ -45,7 +46,8 @@ fn stages(supervisor: u32, name: &str) -> Vec<Pid> {
     of.filter_map(|child| Pid::from_raw(child.parse().ok()?)).collect()
 }
 
-/// Reloads, until the receive of before has gone: what it has accepted it may refuse itself.
+/// Reloads, and waits until the old receive has gone: it may itself refuse connections that it has
+/// accepted.
 fn reload(server: &Server) {
     server.command(&["reload"]);
     let is_alone = || stages(server.child.id(), "receive").len() == 1;
@@ -59,7 +61,7 @@ fn kill(server: &Server, name: &str) {
     assert!(soon(PATIENCE, is_another), "{}", server.said());
 }
 
-/// Receive has begun to judge so often.
+/// Waits until receive has begun to judge this number of times.
 fn has_judged(server: &Server, times: usize) {
     let said = || server.said().matches(": serving ").count() >= times;
     assert!(soon(PATIENCE, said), "{}", server.said());
@@ -142,7 +144,7 @@ fn a_reload_goes_on_judging_by_the_rules_of_the_new_file() {
     }
 }
 
-/// From a server without stages to one with them, and back.
+/// Upgrades from a server without stages to one with them, and back.
 #[test]
 fn an_upgrade_goes_on_judging_with_stages_and_without() {
     if !is_root() {
@@ -180,7 +182,7 @@ fn nothing_is_left_of_stages_that_were_killed() {
         server.child.kill().unwrap();
         server.child.wait().unwrap();
         let _ = kill_process(receive, Signal::KILL);
-        // another server takes the address: nobody judges its clients
+        // another server takes the address: no gate judges its clients
         let mut bound = None;
         let is_free = || {
             bound = net.server(|| TcpListener::bind((SERVER4, 80)).ok());

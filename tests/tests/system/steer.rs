@@ -27,7 +27,7 @@ const ANSWERS: &str = "forebay_gate_answers";
 const TIME_WAIT: &str = "forebay_gate_time_wait_syns_total";
 const ACCEPTED: &str = "forebay_connections_accepted_total";
 
-/// Classes, highest first, each with a path of its own.
+/// Lines of classes, highest first, each with a path of its own.
 fn classes(names: &[&str]) -> String {
     let of = |(number, name): (usize, &&str)| {
         format!(
@@ -54,7 +54,7 @@ fn address(ip: &str) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), 80)
 }
 
-/// A connection that has sent this.
+/// A connection on which these bytes were sent.
 fn send(address: SocketAddr, data: &[u8]) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_nodelay(true)?;
@@ -67,20 +67,22 @@ fn head(name: &str, connection: &str) -> String {
     format!("GET /{name} HTTP/1.1\r\nHost: a\r\nConnection: {connection}\r\n\r\n")
 }
 
-/// What comes until the server closes.
+/// The answer, until the server closes.
 fn ask(address: SocketAddr, name: &str) -> io::Result<String> {
     let mut answer = String::new();
     send(address, head(name, "close").as_bytes())?.read_to_string(&mut answer)?;
     Ok(answer)
 }
 
-/// A SYN that meets TIME_WAIT is the stack's: where ports come again, there is to be none.
+/// Turns TIME_WAIT off for tests that use ports again: a SYN that meets it belongs to the stack and not to
+/// the gate.
 fn without_time_wait(net: &Net) {
     net.server(|| fs::write("/proc/sys/net/ipv4/tcp_max_tw_buckets", "0").unwrap());
 }
 
-/// How many connections had an unknown class where all that clients began have one. Without TIME_WAIT the FIN
-/// of a client that is slow to close is for nobody, and one of 2^18 is taken for the first segment of a connection.
+/// How many connections had an unknown class, where all that clients began have one. Without TIME_WAIT
+/// the FIN of a client that is slow to close meets no socket, and one of 2^18 is taken for the first
+/// segment of a connection.
 fn of_nobody(net: &Net) -> u64 {
     let count = metric(net, UNJUDGED);
     assert!(count <= 1, "{count} connections are of no class");
@@ -93,8 +95,8 @@ fn engines() -> Vec<&'static str> {
     all.filter(|engine| is_full_matrix() || ["event", "pool"].contains(engine)).collect()
 }
 
-/// Connections wait in the queues of classes, and handshakes are under way, while one process after another takes the
-/// place.
+/// Connections wait in the queues of classes, and handshakes are under way, while one process after
+/// another takes the server's place.
 #[test]
 fn no_connection_of_a_class_is_lost_in_an_upgrade() {
     if !is_root() {
@@ -180,7 +182,8 @@ fn connections_are_queued_by_the_class_of_their_first_request() {
     }
 }
 
-/// The stack answers it, and it comes through the listener of all; its request is of its class as ever.
+/// The stack answers a SYN from a port that is still in TIME_WAIT, and the connection comes through the
+/// general listener; its request gets its class as usual.
 #[test]
 fn a_port_that_comes_again_too_soon_waits_in_the_common_queue() {
     if !is_root() {
@@ -206,7 +209,7 @@ fn a_port_that_comes_again_too_soon_waits_in_the_common_queue() {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.write_all(head("gold", "close").as_bytes()).unwrap();
             let mut answer = String::new();
-            // the server closes, and has TIME_WAIT
+            // the server closes first, so that TIME_WAIT is on its side
             stream.read_to_string(&mut answer).unwrap();
             assert!(answer.ends_with("gold"), "{answer}");
         }
@@ -216,8 +219,8 @@ fn a_port_that_comes_again_too_soon_waits_in_the_common_queue() {
     wait_for(&net, "forebay_class_answered_total{class=\"gold\"}", 2);
 }
 
-/// The one thread is with a client. Those that come meanwhile cost no descriptor, and are taken by the class of
-/// their request, which nothing but the kernel knows of them.
+/// The one thread is with a client. Connections that come meanwhile cost no descriptor, and are taken in
+/// the order of their requests' classes, which only the kernel knows.
 #[test]
 fn the_next_free_thread_takes_the_first_class() {
     if !is_root() {
@@ -225,7 +228,7 @@ fn the_next_free_thread_takes_the_first_class() {
     }
     for engine in ["pool", "threads"] {
         let net = Net::new();
-        // nobody is cut before all are there
+        // a long timeout: no connection is cut before all are there
         let more = "workers = 1\nlog.access = \"FOLDER/access\"\ntimeouts.head = \"1h\"\n";
         let more = format!("{more}{}", classes(&CLASSES));
         let server = start(&net, &full(engine, &more));
@@ -366,10 +369,11 @@ fn nobody_comes_past_the_kernel_to_the_sockets_of_classes() {
     assert_eq!(metric(&net, ACCEPTED), 0);
 }
 
-/// All clients have one address, and by default one client may not have all threads.
+/// Limits for one client, since all clients have one address, and by default one client may not have all
+/// threads.
 const OF_ONE: &str = "limits.connections_per_client = 1000\n";
 
-/// Under load classes come and go, and so do workers: nobody is refused, reset or left waiting.
+/// Under load classes come and go, and so do workers: no client is refused, reset or left waiting.
 #[test]
 fn a_reload_loses_nobody() {
     if !is_root() {
@@ -413,7 +417,7 @@ fn a_reload_loses_nobody() {
                 assert!(Instant::now() < deadline, "{engine}: nobody is served any more");
                 thread::sleep(Duration::from_millis(5));
             }
-            // one class is no order
+            // one class makes no order
             assert_eq!(metric(&net, ANSWERS), u64::from(count > 1), "{engine}");
         }
         stop.store(true, Relaxed);
@@ -461,7 +465,7 @@ fn what_this_machine_can_is_said() {
     let said = net.server(move || doctor(again));
     assert!(said.contains("rung: full"), "{said}");
     assert!(said.contains("gate = full: the kernel judges SYNs and queues by class"), "{said}");
-    // what it needs has gone
+    // the gate's requirement has gone
     let said = net.server(move || {
         fs::write("/proc/sys/net/ipv4/tcp_syncookies", "0").unwrap();
         doctor(file)
@@ -470,7 +474,7 @@ fn what_this_machine_can_is_said() {
     assert!(said.contains("gate = full: the server does not start here"), "{said}");
 }
 
-/// A server that has confined itself sees it, too, and leaves SYNs to the stack meanwhile.
+/// A server in its sandbox also notices when SYN cookies are off, and leaves SYNs to the stack meanwhile.
 #[test]
 fn cookies_that_are_switched_off_and_on_are_noticed() {
     if !is_root() {
@@ -487,7 +491,7 @@ fn cookies_that_are_switched_off_and_on_are_noticed() {
     drop(server);
 }
 
-/// A segment to port 80, with its IP head.
+/// A segment to port 80, with its IP header.
 fn segment(from: Ipv4Addr, port: u16, sequence: u32, acknowledged: u32, flags: u8) -> Vec<u8> {
     let to: Ipv4Addr = SERVER4.parse().unwrap();
     let mut tcp = Vec::new();
@@ -495,7 +499,7 @@ fn segment(from: Ipv4Addr, port: u16, sequence: u32, acknowledged: u32, flags: u
     tcp.extend(80_u16.to_be_bytes());
     tcp.extend(sequence.to_be_bytes());
     tcp.extend(acknowledged.to_be_bytes());
-    // the largest segment is stated, as everybody does
+    // the largest segment is stated, as every stack does
     tcp.extend([0x60, flags, 0xff, 0xff, 0, 0, 0, 0, 2, 4, 5, 0xb4]);
     let mut summed = [from.octets(), to.octets()].concat();
     summed.extend([0, 6, 0, tcp.len() as u8]);
@@ -516,8 +520,8 @@ fn segment(from: Ipv4Addr, port: u16, sequence: u32, acknowledged: u32, flags: u
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 
-/// Handshakes of clients that then say nothing, as packets of our own: from addresses of 10.7.0.0/16, which
-/// nobody has, so that no stack answers. Between them a client is served.
+/// Handshakes of clients that then say nothing, as packets of our own: from addresses of 10.7.0.0/16,
+/// which no machine has, so that no stack answers. Between them a client is served.
 fn handshakes(count: u32) -> u32 {
     let raw = |family, kind, number: u32| {
         let protocol = RawProtocol::new(number).unwrap();
@@ -547,7 +551,7 @@ fn handshakes(count: u32) -> u32 {
         number += batch;
         let (mut left, mut bytes) = (batch, [0_u8; 256]);
         while left > 0 {
-            // what a full buffer has lost is not waited for
+            // packets that a full buffer has lost are not waited for
             let Ok((_, got)) = recv(&heard, &mut bytes[..], RecvFlags::empty()) else { break };
             let packet = &bytes[..got.min(bytes.len())];
             let is_answer = packet.len() >= 40 && packet[9] == 6 && packet[33] == SYN | ACK;
@@ -569,7 +573,7 @@ fn handshakes(count: u32) -> u32 {
     completed
 }
 
-/// Connections to port 80 that the stack of the server keeps anything for.
+/// The number of connections to port 80 for which the server's stack keeps state.
 fn sockets_at_80(net: &Net) -> usize {
     net.server(|| {
         let text = fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
@@ -594,11 +598,11 @@ fn handshakes_without_data_cost_no_sockets() {
     let completed = net.client(move || handshakes(count));
     assert!(completed > count / 10 * 9, "{completed}");
     assert_eq!(sockets_at_80(&net), 0);
-    // of the clients that were served some are there
+    // some SYNs are those of the clients that were served
     let of_clients = u64::from(count / 10_000);
     assert_eq!(metric(&net, "forebay_gate_answered_syns_total"), u64::from(count) + of_clients);
-    // another processor may look at what such a client says before its acknowledgement is looked at, which is not
-    // held then
+    // another processor may look at the data of such a client before its acknowledgement, and then the
+    // segment is not held
     let bare = || metric(&net, "forebay_gate_held_segments_total{reason=\"bare\"}");
     let least = u64::from(completed);
     assert!(soon(PATIENCE, || bare() >= least), "{} of {least}", bare());
@@ -607,7 +611,7 @@ fn handshakes_without_data_cost_no_sockets() {
     assert_eq!(metric(&net, "forebay_gate_held_segments_total{reason=\"early\"}"), 0);
 }
 
-/// SYNs in the addresses of gold's network, many more than its limit: they take nothing from it.
+/// SYNs from addresses in gold's network come, many more than its limit: they take nothing from it.
 #[test]
 fn invented_addresses_of_a_class_take_nothing_from_it() {
     if !is_root() {
@@ -639,8 +643,8 @@ fn invented_addresses_of_a_class_take_nothing_from_it() {
 const LEVEL: &str = "forebay_overload_level";
 const BY_QUEUE: &str = "forebay_overload_cause{cause=\"accept_queue\"}";
 
-/// Both threads are with clients, and connections wait in the queue of their class: that is overload of the last
-/// degree after a while, but no reason to refuse anybody, since none is accepted.
+/// Both threads are with clients, and connections wait in the queue of their class: after a while that is
+/// overload of the last degree, but no reason to refuse a connection, since none is accepted.
 #[test]
 fn the_agent_sees_connections_that_wait_for_threads() {
     if !is_root() {
@@ -675,7 +679,8 @@ fn the_agent_sees_connections_that_wait_for_threads() {
     }
 }
 
-/// More come for the lowest class than two threads can take: connections of that class are refused, and of no other.
+/// More connections come for the lowest class than two threads can take: those of that class are refused,
+/// and no others.
 #[test]
 fn the_agent_refuses_connections_of_the_class_that_waits() {
     if !is_root() {
@@ -686,7 +691,8 @@ fn the_agent_refuses_connections_of_the_class_that_waits() {
     let server = start(&net, &full("pool", &more));
     without_time_wait(&net);
     let stop = Arc::new(AtomicBool::new(false));
-    // each keeps a thread, which has begun with its second request, for a while; who is refused comes again
+    // each client keeps a thread, which has begun with its second request, for a while; a refused client
+    // comes again
     let ask_slowly = |name: &'static str| -> io::Result<()> {
         let two = format!("{}GET /{name} HTTP/1.1\r\n", head(name, "keep-alive"));
         let mut stream = send(address(SERVER4), two.as_bytes())?;

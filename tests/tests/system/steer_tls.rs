@@ -1,4 +1,5 @@
-//! Queues by class where TLS is spoken: by the name in the hello, as far as it lies in the first segment.
+//! Queues by class where TLS is spoken: by the server name in the ClientHello, as far as it lies in the
+//! first segment.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use super::net::{CLIENT4, CLIENT6, Net, SERVER4, SERVER6, Server, is_root, metric, wait_for};
@@ -39,7 +40,7 @@ fn start(net: &Net, engine: &str, authority: &Authority, keys: &Folder) -> Serve
     Server::start(net, &lines)
 }
 
-/// From this port of the client.
+/// Asks from this port of the client.
 fn ask(client: &Arc<ClientConfig>, ends: [SocketAddr; 2], host: &str) -> String {
     let [from, to] = ends;
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -64,10 +65,10 @@ fn the_name_in_the_hello_tells_the_class() {
     for engine in ["event", "pool"] {
         let (net, authority, keys) = (Net::new(), Authority::new(), Folder::new());
         let _server = start(&net, engine, &authority, &keys);
-        // A SYN that meets TIME_WAIT is the stack's, so no port comes again, which those that the kernel chooses do.
-        // Without TIME_WAIT the FIN of each client would be for nobody, and one of 2^18 taken for the first segment of
-        // a connection.
-        // Of TLS 1.2 the hello is short; with keys for what comes after quantum computers it is longer than one segment
+        // A SYN that meets TIME_WAIT belongs to the stack and not to the gate, so no port is used twice,
+        // as ports that the kernel chooses would be. Without TIME_WAIT the FIN of each client would meet
+        // no socket, and one of 2^18 would be taken for the first segment of a connection. The hello of
+        // TLS 1.2 is short; with post-quantum keys it is longer than one segment
         for (version, clients, ports) in [(&TLS12, 300, 10_000), (&TLS13, 30, 20_000)] {
             let client = Arc::new(authority.client_speaking(&[version]));
             for ips in [[CLIENT4, SERVER4], [CLIENT6, SERVER6]] {
@@ -99,7 +100,7 @@ fn the_name_in_the_hello_tells_the_class() {
     }
 }
 
-/// Its hello is longer than one segment, and the name lies anywhere in it.
+/// Chromium's hello is longer than one segment, and the name lies anywhere in it.
 #[test]
 fn chromium_is_served_wherever_its_name_lies() {
     if !is_root() {

@@ -1,8 +1,8 @@
 //! The units of `packaging/` under a real systemd: start, reload, upgrade, rotation of
 //! logs, the watchdog, restart behind sockets that systemd holds.
 //!
-//! `tests/tools/systemd-bed` boots it in namespaces of its own from which nothing of the machine can
-//! be written to. That needs root.
+//! `tests/tools/systemd-bed` boots systemd in namespaces of its own, from which nothing of the machine
+//! can be written to. That needs root.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// A loaded machine takes its time to boot.
+/// A long patience, since a loaded machine takes its time to boot.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const UPGRADE: &str = "/usr/bin/forebay upgrade -c /etc/forebay/forebay.toml";
 
-/// Bytes of a file that is read slowly: what the buffers of a connection hold (33 MB beside 4 MB, if
-/// the machine is set so) is not all of it.
+/// The bytes of a file that is read slowly: more than the buffers of a connection hold (33 MB beside 4
+/// MB, on some machines).
 const LARGE: usize = 120_000_000;
 
 const GET: &str = "curl -sS --max-time 20 http://127.0.0.1/";
@@ -28,13 +28,13 @@ const GET: &str = "curl -sS --max-time 20 http://127.0.0.1/";
 /// A running systemd, and a way to start processes beside its services.
 struct Bed {
     outer: Child,
-    /// The process that is systemd.
+    /// The process of systemd.
     inner: u32,
     said: PathBuf,
 }
 
 impl Bed {
-    /// Boots it. `None` where that cannot be done, which is said loudly.
+    /// Boots systemd. `None` where that is impossible, with a loud line.
     fn new(folder: &Folder) -> Option<Bed> {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let said = folder.join("bed.log");
@@ -87,7 +87,7 @@ impl Bed {
         String::from_utf8([stdout, stderr].concat()).unwrap().trim().to_owned()
     }
 
-    /// As [`says`](Bed::says); the command must succeed.
+    /// The output as of [`says`](Bed::says); the command must succeed.
     fn does(&self, command: &str) -> String {
         let output = self.run(command);
         let state = || self.says("systemctl status forebay; tail -n 20 /run/forebay.err");
@@ -116,7 +116,7 @@ impl Drop for Bed {
     }
 }
 
-/// Control groups are removed from the leaves on, once their processes are gone.
+/// Removes control groups from the leaves on, once their processes are gone.
 fn remove_groups(group: &Path) {
     for entry in fs::read_dir(group).into_iter().flatten().flatten() {
         if entry.path().is_dir() {
@@ -161,7 +161,7 @@ fn the_units_do_what_the_manual_says() {
     assert_eq!(bed.shows("ActiveState"), "failed");
 }
 
-/// It is started when clients are served. A reload that fails says why.
+/// The unit counts as started when clients are served. A reload that fails says why.
 fn start_and_reload(bed: &Bed, text: &str) {
     bed.does("systemctl start forebay");
     assert_eq!(bed.does(GET), "hello");
@@ -183,7 +183,7 @@ fn start_and_reload(bed: &Bed, text: &str) {
     assert_eq!((bed.does(GET).as_str(), bed.shows("MainPID")), ("hello", pid));
 }
 
-/// What the logrotate file does.
+/// Rotates as the logrotate file does.
 fn rotate(bed: &Bed) {
     let log = "/var/log/forebay/access.log";
     assert!(soon(PATIENCE, || bed.succeeds(&format!("test -s {log}"))));
@@ -195,13 +195,13 @@ fn rotate(bed: &Bed) {
     }));
 }
 
-/// What the command says, and its exit code.
+/// The output of `forebay upgrade`, and its exit code.
 fn try_upgrade(bed: &Bed) -> (i32, String) {
     let Output { status, stdout, stderr } = bed.run(UPGRADE);
     (status.code().unwrap(), String::from_utf8([stdout, stderr].concat()).unwrap())
 }
 
-/// Another process is the server. Returns its number.
+/// Upgrades, and checks that another process is the server. Returns its number.
 fn upgraded(bed: &Bed) -> String {
     let before = bed.shows("MainPID");
     let (code, said) = try_upgrade(bed);
@@ -217,7 +217,7 @@ fn upgraded(bed: &Bed) -> String {
     main
 }
 
-/// The service has so many processes.
+/// Whether the service has this number of processes.
 fn has_processes(bed: &Bed, count: usize) -> bool {
     soon(PATIENCE, || bed.does("pgrep -c -x forebay || true") == count.to_string())
 }
@@ -233,7 +233,7 @@ fn upgrade(bed: &Bed, text: &str) {
     let before = rights(&first);
     let second = upgraded(bed);
     assert_eq!(rights(&second), before);
-    // what it may not write, and its own /tmp
+    // the paths that it may not write to, and its own /tmp
     assert!(!bed.succeeds(&format!("nsenter -t {second} -m -- touch /srv/www/new")));
     assert_eq!(bed.does(GET), "hello");
     assert!(has_processes(bed, 1));
@@ -245,7 +245,7 @@ fn upgrade(bed: &Bed, text: &str) {
     let said = bed.does("cat /run/forebay.err");
     assert!(said.contains("another program lies at /usr/bin/forebay since the start"), "{said}");
 
-    // one that cannot serve changes nothing, and who has asked hears why
+    // a server that cannot serve changes nothing, and the command that asked for it says why
     bed.configure(&text.replace("root = ", "root = 7 # "));
     let (code, said) = try_upgrade(bed);
     assert_eq!(code, 78, "{said}");
@@ -261,7 +261,7 @@ fn upgrade(bed: &Bed, text: &str) {
         ("active".into(), "success".into())
     );
     bed.configure(text);
-    // a program that is none, and one that is ended before it serves
+    // a file that is no program, and a program that is killed before it serves
     for program in ["exit 3", "kill -9 $$"] {
         bed.does("mv /usr/bin/forebay /usr/bin/good");
         bed.does(&format!(
@@ -273,7 +273,7 @@ fn upgrade(bed: &Bed, text: &str) {
         assert_eq!(status.code(), Some(1), "{}", String::from_utf8_lossy(&stderr));
         assert_eq!((bed.shows("MainPID"), bed.does(GET)), (second.clone(), "hello".to_owned()));
     }
-    // what was asked for and failed is not done by the next reload
+    // the next reload does not repeat a failed upgrade
     bed.does("systemctl reload forebay");
     assert_eq!(bed.shows("MainPID"), second);
 
@@ -291,9 +291,10 @@ fn upgrade(bed: &Bed, text: &str) {
     upgraded(bed);
 }
 
-/// `systemctl stop` ends both servers in order: what the older one has is not cut because the newer one has nothing.
+/// `systemctl stop` ends both servers in order: connections of the older one are not cut because the
+/// newer one has none.
 fn stop_with_a_replaced_server(bed: &Bed) {
-    // so slowly that it takes 8 s
+    // at this rate it takes 8 s
     let slow =
         "curl -sS --max-time 60 --limit-rate 15M http://127.0.0.1/large.bin | wc -c > /run/got";
     bed.does(&format!("({slow}) > /dev/null 2>&1 & sleep 0.5; {UPGRADE}; echo"));
@@ -322,7 +323,7 @@ fn stop_with_a_replaced_server(bed: &Bed) {
     assert_eq!(bed.does(GET), "hello");
 }
 
-/// The new server is watched as the first one was.
+/// The watchdog watches the new server like the first one.
 fn crash_after_an_upgrade(bed: &Bed) {
     let main = upgraded(bed);
     let restarts = bed.shows("NRestarts");
@@ -339,14 +340,14 @@ fn crash_after_an_upgrade(bed: &Bed) {
     assert_eq!((bed.shows("MainPID"), bed.does(GET)), (main, "hello".to_owned()));
 }
 
-/// Where systemd does not start a server, or would not know it, that is said.
+/// An upgrade reports when systemd would not start the server, or would not know it.
 fn what_cannot_start_a_server(bed: &Bed) {
     let with = |lines: &str| {
         bed.does("mkdir -p /run/systemd/system/forebay.service.d");
         let file = "/run/systemd/system/forebay.service.d/odd.conf";
         bed.does(&format!("printf '[Service]\n{lines}' > {file} && systemctl daemon-reload"));
         bed.does("systemctl restart forebay");
-        // with Type=exec nobody waits until it serves
+        // with Type=exec systemd does not wait until the server serves
         assert!(soon(PATIENCE, || bed.says(GET) == "hello"));
         let main = bed.shows("MainPID");
         let (code, said) = try_upgrade(bed);
@@ -383,7 +384,7 @@ fn restart_behind_sockets(bed: &Bed) {
 
 /// The watchdog ends a server that hangs, and another takes its place.
 fn hang(bed: &Bed) {
-    // it is not ended before by a machine that keeps it from showing itself
+    // a machine that delays the notifications must not end it earlier
     let lines = "[Service]\\nWatchdogSec=12s\\n";
     bed.does(&format!("printf '{lines}' > /etc/systemd/system/forebay.service.d/dog.conf"));
     bed.does("systemctl daemon-reload && systemctl start forebay");

@@ -9,10 +9,10 @@ use rustix::process::{Signal, geteuid};
 use std::fs;
 use std::io::{Read, Write};
 
-/// A user of this test alone, for whom threads are counted.
+/// A user for this test alone, because the kernel counts threads by user.
 const USER: u32 = 61_235;
 
-/// Threads that user may have: enough for the server as it begins.
+/// The number of threads that the user may have: enough for the server as it begins.
 const MOST: u32 = 40;
 
 fn get(server: &Server) -> String {

@@ -15,41 +15,42 @@ use forebay_site::rules::Host;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// What is said of certificates by ACME.
+/// A fault in the settings of ACME, or a remark about them.
 #[derive(Debug)]
 enum AcmeFinding {
-    /// A certificate is to be got for no host.
+    /// A certificate is wanted for a site without hosts.
     WithoutHosts,
-    /// An authority gives no certificate for such a host, or not in the ways that there are.
+    /// An authority gives no certificate for such a host, or not by the challenges there are.
     NotForHost {
-        /// As it was written.
+        /// The host as the text has it.
         host: String,
-        /// It stands for all hosts below a domain, and there is no command for records of the name service.
+        /// Whether the host is a wildcard (all hosts below a domain), and there is no command for DNS
+        /// records.
         is_wildcard: bool,
     },
-    /// A way that needs a command, and there is none.
+    /// A challenge that needs a command, and there is none.
     NoHook,
     /// The path of a command does not begin at the root.
     NotAbsolute {
-        /// As it was written.
+        /// The path as the text has it.
         path: String,
     },
     /// The command would be run as root.
     RootHook,
-    /// No name is shown by records of the name service.
+    /// A command for DNS records, and no challenge uses it.
     IdleHook,
     /// The terms of the authority are not agreed to.
     Terms {
-        /// Its directory.
+        /// The URL of the authority's directory.
         url: String,
     },
-    /// There is no listener for any way in which the authority may look.
+    /// There is no listener for any of the challenges.
     NoWay,
-    /// A rule keeps the authority from looking.
+    /// A rule refuses the authority's requests.
     Refused {
-        /// The host that it wants a certificate for.
+        /// The host of the certificate.
         host: String,
-        /// It does so before there is a request.
+        /// Whether the rule refuses before there is a request.
         is_early: bool,
     },
 }
@@ -106,11 +107,11 @@ impl fmt::Display for AcmeFinding {
     }
 }
 
-/// An address that no machine has (RFC 5737), for an authority that may come from anywhere.
+/// An address that no machine has (RFC 5737), for an authority whose address is not known.
 const SOMEBODY: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 
 impl ConfigDraft {
-    /// The command for records of the name service can be one.
+    /// Checks that the command for DNS records can be run.
     fn check_hook(&self, wrong: &mut Vec<(At, Wrong)>) {
         let (acme, top) = (&self.process.acme, At::default());
         let hook = acme.hook();
@@ -131,12 +132,13 @@ impl ConfigDraft {
         }
     }
 
-    /// Sites want certificates that an authority gives, and agree to its terms.
+    /// Checks that the sites that want certificates can get them, and that the authority's terms are agreed
+    /// to.
     pub(crate) fn check_acme(&self, text: Option<&ConfigReader<'_>>, wrong: &mut Vec<(At, Wrong)>) {
         let says = |at: &At| text.is_none_or(|text| text.says(at));
         let top = At::default();
         self.check_hook(wrong);
-        // what the top level says is inherited, and then is for those that it fits
+        // settings of the top level are inherited, and count for the sites that they fit
         for (path, site) in self.every_site().into_iter().filter(|(_, site)| site.tls.acme) {
             let at = path.child("tls.acme");
             if !says(&at) {
@@ -171,7 +173,7 @@ impl ConfigDraft {
         let mut hosts =
             sites.iter().filter(|(_, site)| site.has_acme()).flat_map(|(_, s)| &s.hosts);
         let needs_others = hosts.any(|host| !host.is_wildcard());
-        // a list with something wrong in it is told by itself
+        // an invalid list is reported where it is read
         if needs_others
             && !acme.challenges.is_empty()
             && !acme.challenges.iter().any(|way| can(way.0))
@@ -189,7 +191,7 @@ impl ConfigDraft {
         }
     }
 
-    /// Rules that keep the authority out, and a command that is not used.
+    /// Remarks on rules that keep the authority out, and on a command that is not used.
     pub(crate) fn remark_acme(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
         let sites = self.all_sites();
         let acme = &self.process.acme;
@@ -216,7 +218,7 @@ impl ConfigDraft {
         {
             let wanting = sites.iter().filter(|(_, site)| site.has_acme());
             let hosts = wanting.flat_map(|(_, site)| &site.hosts);
-            // it looks at the name service for the others
+            // for the others, an authority looks at the name service
             let asks = acme.challenges.iter().any(|way| way.0.is_by_name_service());
             let mut hosts = hosts.filter(|host| !host.is_wildcard() && !asks);
             let refused = hosts.find_map(|host| Some((host, self.refused(&policy, host)?)));
@@ -230,8 +232,8 @@ impl ConfigDraft {
         }
     }
 
-    /// The rule that refuses an authority, wherever it comes from, in every way it may look, and whether it
-    /// does so before there is a request.
+    /// The rule that refuses the authority for every challenge, from any address, and whether it does so
+    /// before there is a request.
     fn refused(&self, policy: &Policy, host: &Host) -> Option<(usize, bool)> {
         let listeners = self.all_listeners();
         let endpoints = listeners.iter().flat_map(|(_, listener)| &listener.listen);
@@ -263,7 +265,7 @@ impl ConfigDraft {
                 };
                 let by = policy.explain_connection(&ends, Degree::NORMAL).decisions.action;
                 let by = refuses(by).map(|rule| (rule, true)).or_else(|| {
-                    // in a handshake nothing is asked for
+                    // tls-alpn-01 ends with the handshake, so no request comes
                     let is_asked = kind == ChallengeKind::Http;
                     let asked = || policy.explain_request(&facts, Degree::NORMAL).decisions.action;
                     is_asked.then(asked).and_then(refuses).map(|rule| (rule, false))

@@ -1,4 +1,4 @@
-//! No two sockets want the same address, and a listener for proxies has proxies.
+//! Checks that no two sockets want the same address, and that a listener for proxies has proxies.
 
 use crate::checks::text::Text;
 use crate::problems::path::Path as At;
@@ -11,16 +11,16 @@ use forebay_sys::unix_address::UnixAddress;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What is wrong with addresses.
+/// A fault in addresses.
 #[derive(Debug)]
 enum AddressFault {
-    /// Two addresses have an address in common.
+    /// Two listening sockets have an address in common.
     Overlap {
-        /// This one.
+        /// The later address.
         found: String,
-        /// The other.
+        /// The earlier address.
         other: String,
-        /// Where that stands: line and column.
+        /// The line and column of the earlier address.
         place: Option<TextPlace>,
     },
     /// A listener for proxies, and no proxy is trusted.
@@ -44,7 +44,7 @@ impl fmt::Display for AddressFault {
 }
 
 impl ConfigDraft {
-    /// No two sockets want the same address.
+    /// Checks that no two sockets want the same address.
     pub(crate) fn check_addresses(&self, text: Text<'_>, wrong: &mut Vec<(At, Wrong)>) {
         let listeners = self.all_listeners();
         let mut known: Vec<(&Listen, At)> = Vec::new();
@@ -70,7 +70,7 @@ impl ConfigDraft {
         let admin = self.admin_endpoints(text.0).into_iter();
         let admin = admin.map(|(at, endpoint)| (at, endpoint.listen.clone()));
         let control = control.map(|listen| (At::default().child("control.socket"), listen));
-        // who comes to a stage is believed to be another one: clients may not
+        // a stage takes any peer at this listener for another stage, so clients must not reach it
         let keys = [("process_listen", Role::Process), ("respond_listen", Role::Respond)];
         let asked = keys.into_iter().flat_map(|(key, role)| {
             let listen = self.process.isolated.listen(role).iter().enumerate();
@@ -88,7 +88,7 @@ impl ConfigDraft {
         }
     }
 
-    /// A listener for proxies has proxies.
+    /// Checks that a listener for proxies has proxies.
     pub(crate) fn check_proxies(&self, wrong: &mut Vec<(At, Wrong)>) {
         if !self.process.trusted_proxies.is_empty() {
             return;
@@ -108,7 +108,8 @@ fn overlapping(listen: &Listen, other: &Listen, first: &At, text: Text<'_>) -> W
     }
 }
 
-/// Whether the two want the same port of the same address. Port 0 is another one each time.
+/// Whether the two want the same port of the same address. Port 0 never does: the kernel chooses another
+/// one each time.
 fn overlap(one: &Listen, other: &Listen) -> bool {
     if let (Listen::Unix(one), Listen::Unix(other)) = (one, other) {
         return one == other;
@@ -117,7 +118,7 @@ fn overlap(one: &Listen, other: &Listen) -> bool {
         addresses(other).iter().any(|other| {
             let same_family = one.is_ipv4() == other.is_ipv4();
             let any = one.ip().is_unspecified() || other.ip().is_unspecified();
-            // of a link-local address, each interface has its own
+            // each interface has link-local addresses of its own
             let scopes = [scope(one), scope(other)];
             let same_scope = scopes[0] == scopes[1] || scopes.contains(&0);
             let same = (one.ip() == other.ip() && same_scope) || (same_family && any);

@@ -1,4 +1,4 @@
-//! The admin listener: how it is secured, and who can read it.
+//! The admin listener: how it is secured, and which clients can read it.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong};
@@ -9,36 +9,36 @@ use forebay_site::rules::Network;
 use std::fmt;
 use std::net::IpAddr;
 
-/// What is said of the admin listener.
+/// A fault in the admin listener, or a remark about it.
 #[derive(Debug)]
 enum AdminFinding {
-    /// The admin listener is to speak TLS, and has no certificate.
+    /// The admin listener speaks TLS and has no certificate.
     NoCertificate,
     /// Tokens would go over the network in clear.
     TokenInClear {
-        /// The address.
+        /// The address of the listener.
         listen: String,
     },
     /// A page for browsers where strangers may come, without TLS or without a token.
     PageInTheOpen {
-        /// The address.
+        /// The address of the listener.
         listen: String,
         /// What is missing.
         lack: &'static str,
     },
-    /// A list of clients names none that can come to the address.
+    /// The list of clients names none that can come to the address.
     Nobody {
-        /// The address.
+        /// The address of the listener.
         listen: String,
     },
     /// An address for all clients, where only those of this machine are answered.
     ThisMachineOnly {
-        /// The address.
+        /// The address of the listener.
         listen: String,
     },
     /// An admin listener that strangers may read.
     ForAll {
-        /// Its address.
+        /// The address of the listener.
         listen: String,
     },
 }
@@ -81,7 +81,7 @@ impl fmt::Display for AdminFinding {
 }
 
 impl ConfigDraft {
-    /// Where the admin listener is, and where that stands.
+    /// The addresses of the admin listener, each with its place in the configuration.
     pub fn admin_endpoints(&self, text: Option<&ConfigReader<'_>>) -> Vec<(At, &ListenEndpoint)> {
         let list = At::default().child("admin").child("listen");
         let at = |index| match text {
@@ -92,7 +92,8 @@ impl ConfigDraft {
         endpoints.map(|(index, endpoint)| (at(index), endpoint)).collect()
     }
 
-    /// Where the admin listener speaks TLS it has a certificate, and its tokens go nowhere in clear.
+    /// Checks that the admin listener has a certificate where it speaks TLS, and that no token crosses a
+    /// network in clear.
     pub(crate) fn check_admin(
         &self,
         text: Option<&ConfigReader<'_>>,
@@ -105,7 +106,7 @@ impl ConfigDraft {
         if certificates != keys {
             wrong.push((certificate.clone(), Wrong::Unpaired { certificates, keys }));
         }
-        // one that cannot be read is told by itself
+        // a certificate that cannot be read is reported where it is read
         let has_one = !pairs.is_empty() || text.is_some_and(|text| text.says(&certificate));
         for (at, ListenEndpoint { listen, tls, .. }) in self.admin_endpoints(text) {
             if *tls && !has_one {
@@ -125,7 +126,7 @@ impl ConfigDraft {
         }
     }
 
-    /// An admin listener that no client can read, or fewer than its address invites.
+    /// Remarks on an admin listener that no client can read, or fewer than its address invites.
     pub(crate) fn remark_admin(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let AdminConfig { allow, pairs, token_file, .. } = &self.process.admin;
         let is_open = token_file.is_none() && allow.iter().any(Network::has_everybody);
@@ -166,7 +167,7 @@ fn lack_of_page(has_tls: bool, has_token: bool) -> Option<&'static str> {
 
 /// Whether a client among these can come to the address.
 fn may_anybody(allowed: &[Network], listen: &Listen) -> bool {
-    // a client that comes to an address of the network has one of the network, mostly
+    // a client that comes to a network address mostly has a network address itself
     let may_come = |network: &&Network| match listen {
         Listen::At(address) if !is_local(address.ip()) => network.has_others(),
         _ => true,
@@ -182,7 +183,7 @@ fn sources(listen: &Listen) -> &'static [&'static str] {
         Listen::Unix(_) => &["unix"],
         Listen::All(_) => &["0.0.0.0/0", "::/0"],
         Listen::At(address) => match address.ip() {
-            // from which of them a client comes is its choice
+            // a client chooses which of them it comes from
             IpAddr::V4(ip) if ip.is_loopback() => &["127.0.0.0/8"],
             IpAddr::V6(ip) if ip.is_loopback() => &["::1"],
             IpAddr::V4(_) => &["0.0.0.0/0"],

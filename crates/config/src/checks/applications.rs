@@ -1,5 +1,5 @@
-//! What cannot work between the server and applications behind, as far as the text tells: `forebay check` warns of
-//! it.
+//! Combinations of the server and applications behind it that cannot work, as far as the text shows:
+//! `forebay check` warns of them.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong};
@@ -12,53 +12,53 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// What is said of applications.
+/// A remark about applications.
 #[derive(Debug)]
 enum ApplicationRemark {
     /// A setting that means nothing beside another one.
     Useless {
-        /// The other one.
+        /// The other setting.
         beside: &'static str,
     },
-    /// Nobody can sign in on a connection, because none is kept.
+    /// No client can sign in on a connection to the upstream, because no such connection is kept.
     NoSignIn {
-        /// What keeps none.
+        /// The setting that leaves no connection open.
         beside: &'static str,
     },
-    /// Connections on which HTTP/2 would be spoken are for one request each.
+    /// HTTP/2 is configured for connections that serve one request each.
     BeginsAnew {
-        /// What keeps none.
+        /// The setting that leaves no connection open.
         beside: &'static str,
     },
     /// A variable that belongs to each request, set for all.
     OfEachRequest {
-        /// Which one.
+        /// The name of the variable.
         name: String,
     },
-    /// Clients are refused the paths of a route because its application may have these sent.
+    /// The paths that an application may have sent include its own route, so clients are refused all of it.
     HidesRoute,
     /// An application that is this server itself.
     Itself {
-        /// Where.
+        /// The address at which this server listens.
         found: String,
     },
     /// Each connection to an application that becomes a tunnel keeps a thread.
     TunnelKeepsThread {
-        /// Of this engine.
+        /// The engine that keeps a thread for each connection.
         engine: &'static str,
     },
-    /// The same, of requests that wait for an application; as many as may.
+    /// Each request that waits for an application keeps a thread.
     QueueKeepsThreads {
-        /// Of this engine.
+        /// The engine that keeps a thread for each connection.
         engine: &'static str,
-        /// So many may wait.
+        /// The number of requests that may wait.
         requests: u64,
     },
-    /// The certificates of upstreams are not looked at.
+    /// The certificates of upstreams are not verified.
     Unverified,
-    /// The same upstream, of which another route says something else.
+    /// Another route has the same upstream with other settings.
     CountsAlone {
-        /// Where it is.
+        /// The address of the upstream.
         upstream: String,
     },
 }
@@ -115,7 +115,7 @@ impl fmt::Display for ApplicationRemark {
 }
 
 impl ConfigDraft {
-    /// Applications that are this server itself; tunnels and queues that keep threads.
+    /// Remarks on applications that are this server itself, and on tunnels and queues that keep threads.
     pub(crate) fn remark_applications(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         for (place, address) in passed_to(text, self) {
             if self.listens_at(address) {
@@ -172,7 +172,7 @@ impl ConfigDraft {
         endpoints.any(|endpoint| is_it(&endpoint.listen))
     }
 
-    /// Tunnels where each connection keeps a thread.
+    /// Remarks on tunnels where each connection keeps a thread.
     fn remark_tunnels(&self, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
         let listeners = self.all_listeners();
         let engines = listeners.iter().map(|(_, listener)| listener.engine);
@@ -189,7 +189,8 @@ impl ConfigDraft {
         }
     }
 
-    /// Queues that may keep all threads, and upstreams that are counted for each of several routes.
+    /// Remarks on queues that may keep all threads, and on upstreams that are counted for each of several
+    /// routes.
     fn remark_queues(&self, remarks: &mut Remarks) {
         let mut known: Vec<(At, bool, GroupSettings, bool)> = Vec::new();
         for (at, site) in self.every_site() {
@@ -207,7 +208,7 @@ impl ConfigDraft {
             let programs = site.cgi.iter().enumerate();
             let programs = programs
                 .map(|(index, one)| (place("cgi", index), true, one.settings(Path::new("")).group));
-            // what waits to be handed over keeps no thread; what is relayed does
+            // a request that waits to be handed over keeps no thread; a relayed one does
             let relays = site.hand_overs.iter().map(|one| one.relays());
             let hand_overs = hand_overs.zip(relays);
             let others = proxies.chain(scripts).chain(programs).map(|one| (one, true));
@@ -246,7 +247,7 @@ impl ConfigDraft {
 const OF_EACH_REQUEST: [&str; 5] =
     ["CONTENT_LENGTH", "CONTENT_TYPE", "REQUEST_METHOD", "QUERY_STRING", "SERVER_PROTOCOL"];
 
-/// What means nothing as things are, or more than can be meant.
+/// Remarks on settings without effect, and on those that mean more than was probably intended.
 fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
     let place = |list: &str, index: usize| at.child(list).item(index);
     let proxies = site.proxies.iter().enumerate().map(|(index, one)| {
@@ -293,8 +294,9 @@ fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: 
     }
 }
 
-/// Connections that end with each request, though they are to belong to those who sign in on them, or to be used again
-/// over HTTP/2. What is not written is as good as can be, and told nothing of.
+/// Remarks on connections that end with each request, though they should belong to the clients who sign in
+/// on them, or be used again over HTTP/2. Where the text sets nothing, the server does its best, and
+/// nothing is remarked.
 fn remark_unkept(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
     for (index, proxy) in site.proxies.iter().enumerate() {
         let at = at.child("proxy").item(index);
@@ -316,7 +318,7 @@ fn remark_unkept(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: &
     }
 }
 
-/// Where the applications of a site are, each with where that stands.
+/// The addresses of a site's applications, each with its place in the configuration.
 pub fn addresses<'s>(
     text: &ConfigReader<'_>,
     at: &At,
@@ -324,7 +326,7 @@ pub fn addresses<'s>(
 ) -> Vec<(At, &'s UpstreamAddress)> {
     let place = |list: &str, index: usize, key: &str, number: usize| {
         let whole = at.child(list).item(index).child(key);
-        // one may stand without a list
+        // a single address may stand without a list
         Some(whole.item(number)).filter(|item| text.says(item)).unwrap_or(whole)
     };
     let mut found = Vec::new();
@@ -354,7 +356,7 @@ pub fn addresses<'s>(
     found
 }
 
-/// Where connections are passed on to, each with where that stands.
+/// The addresses that connections are passed on to, each with its place in the configuration.
 pub fn passed_to<'d>(
     text: &ConfigReader<'_>,
     draft: &'d ConfigDraft,

@@ -1,4 +1,4 @@
-//! What a configuration wants that the program was built without: TLS, certificates by ACME.
+//! Checks a configuration against the features that the program was built with: TLS, certificates by ACME.
 
 use crate::AskClients;
 use crate::problems::path::Path as At;
@@ -13,12 +13,12 @@ struct BuiltFeatures {
     acme: bool,
 }
 
-/// Those of this program.
+/// The features of this program.
 const BUILT: BuiltFeatures =
     BuiltFeatures { tls: forebay_tls::IS_BUILT, acme: cfg!(feature = "acme") };
 
 impl ConfigDraft {
-    /// Nothing is wanted that this program was built without.
+    /// Checks that the configuration wants nothing that this program was built without.
     pub(crate) fn check_built(&self, wrong: &mut Vec<(At, Wrong)>) {
         self.check_features(BUILT, wrong);
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::table::ConfigReader;
 
-    /// What is said of a text in a program with these features.
+    /// The messages about a text in a program with these features.
     fn said(text: &str, tls: bool, acme: bool) -> Vec<String> {
         let draft = ConfigReader::new(text, "").draft();
         let mut wrong = Vec::new();

@@ -10,9 +10,9 @@ use std::time::Duration;
 /// A value of `Cache-Control` that browsers do not understand.
 #[derive(Debug)]
 struct CacheControlRemark {
-    /// What is there.
+    /// The value as the text has it.
     found: String,
-    /// What is probably meant.
+    /// The value that is probably meant.
     meant: Option<String>,
 }
 
@@ -45,7 +45,7 @@ const FLAGS: [&str; 8] = [
 const AGES: [&str; 4] = ["max-age", "s-maxage", "stale-while-revalidate", "stale-if-error"];
 
 impl ConfigDraft {
-    /// `cache_control`, and header rules that set the field.
+    /// Remarks on `cache_control`, and on header rules that set the field.
     pub(crate) fn remark_caching(&self, remarks: &mut Vec<(At, Wrong)>) {
         for (at, site) in self.every_site() {
             let mut look = |at: At, value: &str| {
@@ -72,10 +72,10 @@ impl ConfigDraft {
     }
 }
 
-/// `None` if the value is good, or has a directive that a cache may understand; else what is
-/// probably meant, if that can be told.
+/// `None` if the value is good, or has a directive that a cache may understand; otherwise what is probably
+/// meant, if that can be guessed.
 fn slip(value: &str) -> Option<Option<String>> {
-    // what is in quotes may have any sign
+    // a quoted value may have any character
     if value.contains('"') {
         return None;
     }
@@ -107,14 +107,14 @@ fn slip(value: &str) -> Option<Option<String>> {
     (!said.join(", ").eq_ignore_ascii_case(&meant)).then_some(Some(meant))
 }
 
-/// The directive with this name, however it is written.
+/// The directive with this name, in upper or lower case.
 fn known(name: &str) -> Option<&'static str> {
     let letters = |name: &str| name.to_ascii_lowercase().replace(['-', '_'], "");
     let mut all = FLAGS.iter().chain(&AGES);
     all.find(|known| letters(known) == letters(name)).copied()
 }
 
-/// Seconds, or a duration as settings have it.
+/// A number of seconds, from a plain number or from a duration as settings have it.
 fn seconds(text: &str) -> Option<u64> {
     number(text).or_else(|| {
         let mut duration = Duration::ZERO;

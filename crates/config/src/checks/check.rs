@@ -1,4 +1,4 @@
-//! What must hold between settings. Where two places are at odds, the message names both.
+//! Checks that settings fit together. Where two places are at odds, the message names both.
 
 use crate::checks::text::Text;
 use crate::problems::path::Path as At;
@@ -7,8 +7,8 @@ use crate::reading::draft::ConfigDraft;
 use crate::table::ConfigReader;
 
 impl ConfigDraft {
-    /// What is wrong between its settings, each with where it stands. `text` is what they were read
-    /// from, if from a text. Touches no file.
+    /// The faults between the settings, each with its place. `text` is the text that the settings were read
+    /// from, if there is one. No file is touched.
     pub fn problems(&self, text: Option<&ConfigReader<'_>>) -> Vec<(At, Wrong)> {
         let mut wrong = Vec::new();
         self.check_hosts(Text(text), &mut wrong);

@@ -1,4 +1,5 @@
-//! Conditions of a site's rules: classes that there are, how many, and what stages know of a request.
+//! Checks of the conditions of a site's rules: classes that exist, the number of conditions, and what
+//! stages know of a request.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
@@ -13,22 +14,22 @@ use forebay_upstream::{is_forwarding, is_own};
 use std::borrow::Cow;
 use std::fmt;
 
-/// What is wrong with conditions.
+/// A fault in conditions, or a remark about them.
 #[derive(Debug)]
 enum ConditionFinding {
-    /// A site has too many that are different.
+    /// A site has too many different conditions.
     TooMany {
-        /// So many.
+        /// The number of different conditions in the site.
         count: usize,
     },
-    /// Stages do not tell one another this.
+    /// A condition on something that stages do not pass on to one another.
     NotBehind {
-        /// What it is.
+        /// The reason.
         what: &'static str,
     },
-    /// What a server that decides says in a field is not what is looked at here.
+    /// A condition reads the client's field, not the one that a server of `forward_auth` gives.
     ClientsWord {
-        /// The field.
+        /// The name of the field.
         name: String,
     },
 }
@@ -55,7 +56,7 @@ impl fmt::Display for ConditionFinding {
     }
 }
 
-/// The conditions of a site's rules, each with its list and its place there.
+/// The conditions of a site's rules, each with the list of its rule and the place there.
 pub(crate) fn conditions_of(
     site: &SiteConfig,
 ) -> impl Iterator<Item = (&'static str, usize, Cow<'_, RequestConditions>)> {
@@ -75,7 +76,8 @@ pub(crate) fn conditions_of(
 }
 
 impl ConfigDraft {
-    /// Conditions are about classes that there are, and about what is known where they are looked at.
+    /// Checks that conditions name classes that exist, and things that are known where the conditions are
+    /// evaluated.
     pub(crate) fn check_conditions(&self, wrong: &mut Vec<(At, Wrong)>) {
         let known = self.class_names();
         for (path, site) in self.every_site() {
@@ -100,7 +102,7 @@ impl ConfigDraft {
         self.check_their_number(wrong);
     }
 
-    /// Variables stand for what is known where they are looked at.
+    /// Checks that variables are known where the rules are evaluated.
     fn check_variables(&self, wrong: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.every_site().into_iter().filter(|_| self.is_isolated()) {
             for (list, index, key, variable) in variables_of(site) {
@@ -114,7 +116,8 @@ impl ConfigDraft {
         }
     }
 
-    /// Fields that a server which decides gives, where what the client says is looked at.
+    /// Remarks on fields that a server of `forward_auth` gives, in conditions that read what the client
+    /// says.
     pub(crate) fn remark_copied_fields(&self, remarks: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.every_site() {
             // rules of the top level are for each site
@@ -142,7 +145,7 @@ impl ConfigDraft {
         }
     }
 
-    /// There is a bit for each condition that is different.
+    /// Checks that a site has no more different conditions than there are bits for.
     fn check_their_number(&self, wrong: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.all_sites() {
             let top = if path.exact.is_empty() { None } else { Some(&self.site) };
@@ -160,7 +163,7 @@ impl ConfigDraft {
     }
 }
 
-/// The variables of a site's rules, each with its list, its place there, and its key.
+/// The variables of a site's rules, each with the list of its rule, the place there, and the key.
 fn variables_of(
     site: &SiteConfig,
 ) -> impl Iterator<Item = (&'static str, usize, &'static str, RequestVariable)> {
@@ -183,12 +186,12 @@ fn variables_of(
 
 const NO_FIELD: &str = "the stages behind the first do not get this field as the client sent it";
 
-/// Whether the stages behind the first do not get a field as it was sent.
+/// Whether the stages behind the first do not get this field as the client has sent it.
 fn is_lost(name: &str) -> bool {
     !name.eq_ignore_ascii_case("host") && (is_own(name) || is_forwarding(name))
 }
 
-/// What stages behind the first do not know of a request, by the key that asks for it.
+/// The part of a condition that stages behind the first do not know of a request, with its key.
 fn unknown_behind(conditions: &RequestConditions) -> Option<(&'static str, &'static str)> {
     let RequestConditions { of_policy, .. } = conditions;
     if of_policy.client.iter().any(|client| client.ports().is_some()) {

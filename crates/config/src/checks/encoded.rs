@@ -1,4 +1,4 @@
-//! Patterns for paths that are written as in a URL.
+//! Remarks on patterns for paths that are written as in a URL.
 
 use crate::checks::guarded::guarded;
 use crate::problems::problem::{Finding, Remarks, Wrong};
@@ -11,9 +11,9 @@ use std::fmt;
 /// A pattern for paths with a percent-encoding.
 #[derive(Debug)]
 struct EncodedPattern {
-    /// The pattern.
+    /// The pattern as the text has it.
     found: String,
-    /// What is probably meant.
+    /// The pattern that is probably meant.
     decoded: Option<String>,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for EncodedPattern {
 }
 
 impl ConfigDraft {
-    /// Patterns for paths that are written as in a URL.
+    /// Remarks on patterns for paths that are written as in a URL.
     pub(crate) fn remark_paths(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         for (at, rule) in numbered("rule", &self.rules) {
             for (index, pattern) in rule.conditions.path.0.iter().enumerate() {
@@ -102,7 +102,7 @@ impl ConfigDraft {
     }
 }
 
-/// What is wrong with a pattern that has `%20` or the like.
+/// The remark about a pattern that has `%20` or the like.
 fn encoded(pattern: &str) -> Option<EncodedPattern> {
     let is_escape = |three: &[u8]| three[0] == b'%' && three[1..].iter().all(u8::is_ascii_hexdigit);
     pattern.as_bytes().windows(3).any(is_escape).then(|| {
@@ -111,7 +111,7 @@ fn encoded(pattern: &str) -> Option<EncodedPattern> {
     })
 }
 
-/// The same as rules see it, if that means the same in a pattern.
+/// The pattern as rules see the path, decoded, if that means the same in a pattern.
 fn decoded(pattern: &str) -> Option<String> {
     let mut path = Vec::new();
     let has_slash = pattern.starts_with('/');

@@ -1,4 +1,4 @@
-//! What keeps clients out of the firewall although it is to drop them: `forebay check` warns of it.
+//! Remarks on clients that the firewall does not drop although it is on: `forebay check` warns of them.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
@@ -6,10 +6,10 @@ use crate::reading::draft::{ConfigDraft, numbered};
 use crate::{FirewallMode, Listen};
 use std::fmt;
 
-/// What the firewall is not told of.
+/// Why clients that rules ignore are not dropped by the firewall.
 #[derive(Debug)]
 enum FirewallRemark {
-    /// Nothing is for the firewall.
+    /// No rule or limit ignores clients.
     Nothing,
     /// No listener gets SYNs of clients.
     Nowhere,
@@ -38,7 +38,8 @@ impl fmt::Display for FirewallRemark {
 }
 
 impl ConfigDraft {
-    /// What the firewall is not told of.
+    /// Remarks on a firewall that has nothing to drop, and on limits that ignore clients for too short a
+    /// time.
     pub(crate) fn remark_firewall(&self, remarks: &mut Vec<(At, Wrong)>) {
         if self.process.firewall.mode == FirewallMode::Off {
             return;

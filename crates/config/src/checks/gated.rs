@@ -1,5 +1,5 @@
-//! What keeps rules out of the kernel although `gate` is on: `forebay check` warns of it. Where each rule is enforced,
-//! `forebay check --gate` tells.
+//! Remarks on rules that the kernel does not enforce although `gate` is on: `forebay check` warns of them.
+//! Where each rule is enforced, `forebay check --gate` shows.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
@@ -10,24 +10,25 @@ use forebay_policy::rule::Per;
 use forebay_policy::syn;
 use std::fmt;
 
-/// `protect.queue`, if nothing is said.
+/// The default of `protect.queue`.
 const PRESET_QUEUE: u64 = 16;
 
-/// What the kernel leaves to the server.
+/// A part of the policy that the kernel leaves to the server.
 #[derive(Debug)]
 enum GateRemark {
-    /// No rule is for the kernel.
+    /// The kernel enforces no rule.
     Nothing {
-        /// It could queue by class.
+        /// Whether the gate is `full`, which can also queue connections by class.
         is_full: bool,
     },
     /// A limit on connections that only the server can enforce.
     NoLimit,
-    /// First requests are to be judged where no handshake is completed.
+    /// Rules on first requests, while the gate does not complete handshakes.
     NotFull,
-    /// Another server is to be protected, and nothing is judged in the kernel.
+    /// A server to protect, while the gate is off.
     NoGate,
-    /// The order of classes at another server.
+    /// A queue at another server, without what orders it: `gate = "full"`, two classes, a server on this
+    /// machine.
     NoOrder,
 }
 
@@ -62,7 +63,7 @@ impl fmt::Display for GateRemark {
 }
 
 impl ConfigDraft {
-    /// What is not done for other servers.
+    /// Remarks on what the kernel does not do for other servers.
     fn remark_protected(&self, remarks: &mut Vec<(At, Wrong)>) {
         let orders = self.process.gate == GateMode::Full && self.classes.len() > 1;
         for (at, other) in numbered("protect", &self.protects) {
@@ -74,7 +75,7 @@ impl ConfigDraft {
         }
     }
 
-    /// Which rules the kernel leaves to the server.
+    /// Remarks on rules that the kernel leaves to the server.
     pub(crate) fn remark_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
         let judges = self.process.gate_rules == GateRules::FirstRequest;
         let sees = self.process.gate == GateMode::Full;
@@ -86,7 +87,7 @@ impl ConfigDraft {
             return;
         }
         let judges = judges && sees;
-        // rules tell first requests apart
+        // the gate queues first requests by the class that rules give
         let mut has_any = self.process.gate == GateMode::Full
             && self.classes.len() > 1
             && self.rules.iter().any(|rule| rule.class.is_some());
@@ -95,7 +96,7 @@ impl ConfigDraft {
             let mut places = enforced_at(&rule, judges).into_iter();
             has_any |= places.any(|(_, at)| matches!(at, EnforcedAt::FirstRequest { .. }));
             if !rule.is_for_connections() {
-                // the kernel ignores those whom it refuses
+                // the kernel ignores clients that the server has refused
                 let limits = [&rule.connections, &rule.requests];
                 has_any |= limits.into_iter().flatten().any(|limit| limit.ignore_ms.is_some());
                 continue;
@@ -104,7 +105,7 @@ impl ConfigDraft {
             let limit = rule.connections.as_ref().filter(|limit| !limit.rate.is_unlimited());
             match limit.map(syn::limits) {
                 Some(Ok(_)) => has_any = true,
-                // an error is sent from there
+                // the kernel judges such a limit by the first request, where it can send the error
                 Some(Err(_)) if judges && limit.is_some_and(|limit| limit.per == Per::Rule) => {}
                 Some(Err(_)) => {
                     remarks.push((at.child("connections"), Wrong::said(GateRemark::NoLimit)))

@@ -1,4 +1,4 @@
-//! Paths that rules about clients close, and those they leave open.
+//! Remarks on paths that rules about clients close, and on those they leave open.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong};
@@ -8,24 +8,24 @@ use crate::{ForwardAuth, SiteConfig};
 use forebay_site::rules::{GuardedPaths, Scope};
 use std::fmt;
 
-/// What an exception does not do.
+/// A remark about an exception of a rule about clients.
 #[derive(Debug)]
 enum ExceptionRemark {
-    /// The rule is not for these paths.
+    /// The exception has no path in common with the rule.
     Outside {
-        /// The exception.
+        /// The path of the exception.
         open: String,
-        /// What the rule is for.
+        /// The paths of the rule.
         path: String,
     },
-    /// People are led to where they are led from.
+    /// The page to which unknown users are redirected is closed by the rule that redirects them.
     SignInClosed {
-        /// The path where they are to sign in.
+        /// The path of the sign-in page.
         path: String,
     },
-    /// A folder alone, whose index is closed.
+    /// The exception opens a folder without its index.
     IndexClosed {
-        /// The exception.
+        /// The path of the exception.
         open: String,
         /// The path of the index.
         index: String,
@@ -55,7 +55,7 @@ impl fmt::Display for ExceptionRemark {
     }
 }
 
-/// The paths of a site's rules about clients, each with where its rule stands.
+/// The paths of a site's rules about clients, each with the place of its rule.
 pub fn guarded<'s>(at: &At, site: &'s SiteConfig) -> Vec<(At, &'s GuardedPaths)> {
     let access = site.access.iter().map(|rule| &rule.paths).collect::<Vec<_>>();
     let auth = site.auth.iter().map(|rule| &rule.paths).collect();
@@ -72,7 +72,7 @@ pub fn guarded<'s>(at: &At, site: &'s SiteConfig) -> Vec<(At, &'s GuardedPaths)>
 }
 
 impl ConfigDraft {
-    /// Exceptions that open nothing, and one that is missing.
+    /// Remarks on exceptions that open nothing, and on one that is missing.
     pub(crate) fn remark_exceptions(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         for (at, site) in self.every_site() {
             for (index, rule) in site.authorities.iter().enumerate() {
@@ -94,7 +94,7 @@ impl ConfigDraft {
     }
 }
 
-/// What an exception does not do.
+/// The remark about an exception, if it does not do what is meant.
 fn useless(open: &Scope, paths: &GuardedPaths, site: &SiteConfig) -> Option<ExceptionRemark> {
     if open.is_apart(&paths.path) {
         let (open, path) = (open.to_string(), paths.path.to_string());

@@ -1,4 +1,5 @@
-//! Requests that are handed over with their sockets: where that cannot be, and which rules no longer hold then.
+//! Checks of requests that are handed over with their sockets: where that is impossible, and which rules do
+//! not hold then.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong};
@@ -7,24 +8,24 @@ use crate::{RuleConfig, SiteConfig};
 use forebay_site::rules::Scope;
 use std::fmt;
 
-/// What is said of `[[hand_over]]`.
+/// A fault of `[[hand_over]]`, or a remark about it.
 #[derive(Debug)]
 enum HandOverFinding {
-    /// A client may come through TLS, of which only this server has the keys.
+    /// A client may come through TLS, whose keys only this server has.
     Sealed {
-        /// The address where it does.
+        /// The address that speaks TLS.
         at: String,
     },
     /// Stages are other processes, which have no client's socket.
     InStages,
     /// A receiver would believe fields that clients set themselves.
     GivesFields {
-        /// One of them.
+        /// The name of one of the fields.
         field: String,
     },
-    /// The connection is given away: these no longer hold for it.
+    /// The connection is given away for good, and some settings no longer hold for it.
     HoldNoLonger {
-        /// What does not.
+        /// The settings.
         what: Vec<String>,
     },
 }
@@ -57,7 +58,7 @@ impl fmt::Display for HandOverFinding {
 }
 
 impl ConfigDraft {
-    /// No request is handed over whose socket is of no use elsewhere.
+    /// Checks that no request is handed over whose socket would be useless to a receiver.
     pub(crate) fn check_handed(&self, wrong: &mut Vec<(At, Wrong)>) {
         let listeners = self.all_listeners();
         let mut ends = listeners.iter().flat_map(|(_, listener)| &listener.listen);
@@ -77,7 +78,8 @@ impl ConfigDraft {
         }
     }
 
-    /// What no longer holds for connections that are given away, and fields that a receiver must not believe.
+    /// Remarks on settings that no longer hold for connections that are given away, and on fields that a
+    /// receiver must not believe.
     pub(crate) fn remark_handed(&self, remarks: &mut Remarks) {
         for (at, site) in self.every_site() {
             for (index, one) in site.hand_overs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Threads that slow clients hold, and requests that wait.
+//! Remarks on threads that slow clients or waiting requests hold.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong};
@@ -9,20 +9,20 @@ use forebay_policy::rule::MOST_QUEUED;
 use std::fmt;
 use std::time::Duration;
 
-/// Who holds threads.
+/// What holds threads.
 #[derive(Debug)]
 enum HeldThreads {
     /// An engine whose threads slow clients hold, where any client may be slow.
     SlowClients,
-    /// A thread of send stays with a client for so long.
+    /// A thread of the send phase waits for a slow client for a long time.
     SlowReaders,
     /// Each request that waits keeps a thread.
     WaitingRequests {
-        /// Of this engine.
+        /// The engine.
         engine: &'static str,
-        /// So many may wait.
+        /// The number of requests that may wait.
         requests: u64,
-        /// What says how many.
+        /// The setting that gives this number.
         key: &'static str,
     },
 }
@@ -52,11 +52,11 @@ impl fmt::Display for HeldThreads {
     }
 }
 
-/// Threads that stay longer with clients that take nothing are missed.
+/// Waits for a slow client that are longer than this are remarked: the thread is missed meanwhile.
 const LONG_SEND_WAIT: Duration = Duration::from_millis(100);
 
 impl ConfigDraft {
-    /// Threads that slow clients hold, or requests that wait for others of their rule.
+    /// Remarks on threads that are held by slow clients, or by requests that wait for others of their rule.
     pub(crate) fn remark_held(&self, remarks: &mut Remarks) {
         let listeners = self.all_listeners();
         let is_local = |listen: &Listen| match listen {

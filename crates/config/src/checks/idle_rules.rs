@@ -1,4 +1,5 @@
-//! Rules that decide nothing: for hosts that no site has, or behind one that decides all that they would.
+//! Remarks on rules that decide nothing: for hosts that no site has, or behind a rule that decides
+//! everything that they would.
 
 use crate::RuleConfig;
 use crate::problems::path::Path as At;
@@ -16,16 +17,16 @@ use std::fmt;
 enum IdleRule {
     /// A rule for a host that no site has.
     Unserved {
-        /// The host.
+        /// The host of the rule.
         found: String,
-        /// The one of a site that is probably meant.
+        /// The host of a site that is probably meant.
         near: Option<String>,
     },
     /// A rule that never decides anything.
     Outdone {
-        /// The name of the rule before it that does.
+        /// The name of the earlier rule that decides instead.
         by: String,
-        /// Where that stands: line and column.
+        /// The line and column of the earlier rule.
         place: Option<TextPlace>,
     },
 }
@@ -49,7 +50,7 @@ impl fmt::Display for IdleRule {
 }
 
 impl ConfigDraft {
-    /// Rules for hosts that no site has. A site without hosts has them all.
+    /// Remarks on rules for hosts that no site has. A site without hosts has them all.
     pub(crate) fn remark_hosts(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let sites = self.all_sites();
         if sites.iter().any(|(_, site)| site.hosts.is_empty()) {
@@ -69,7 +70,7 @@ impl ConfigDraft {
         }
     }
 
-    /// Rules behind one that fits everything and decides all that they would.
+    /// Remarks on rules behind one that fits every request and decides everything that they would.
     pub(crate) fn remark_order(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let mut general: Vec<(usize, At, &RuleConfig)> = Vec::new();
         for (index, (at, rule)) in numbered("rule", &self.rules).enumerate() {
@@ -83,7 +84,7 @@ impl ConfigDraft {
     }
 }
 
-/// Whether some host is meant by both.
+/// Whether a host exists that both patterns fit.
 pub fn meets(asked: &SitePattern, host: &Host) -> bool {
     let text = asked.as_str().to_ascii_lowercase();
     let is_below =

@@ -1,4 +1,4 @@
-//! What means nothing with stages, and what they cannot do yet.
+//! Checks of settings that mean nothing with stages, or that stages do not support yet.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
@@ -10,17 +10,17 @@ use forebay_upstream::settings::ConnectionAuth;
 use forebay_upstream::stage::ADDED_BYTES;
 use std::fmt;
 
-/// What is said beside stages.
+/// A fault beside stages, or a remark.
 #[derive(Debug)]
 enum IsolatedFinding {
-    /// There cannot be this beside stages.
+    /// The setting cannot be used with stages.
     Cannot {
-        /// Why.
+        /// The reason.
         what: &'static str,
     },
-    /// No stage does anything with this.
+    /// No stage uses the setting.
     Idle {
-        /// Why.
+        /// The reason.
         what: &'static str,
     },
 }
@@ -38,13 +38,13 @@ impl fmt::Display for IsolatedFinding {
     }
 }
 
-/// What keys of stages need.
+/// The settings that the keys of stages need.
 pub(crate) const STAGES: &str = "engine = \"isolated\" or [stages]";
 
 /// Most bytes of a head that a loop has room for.
 const MOST_HEAD_BYTES: u64 = 64 * 1024;
 
-/// Members of JSON lines that are not known where the log is written.
+/// Members of JSON lines that the process that writes the log does not know.
 const NOT_IN_RECEIVE: [Member; 9] = [
     Member::User,
     Member::Upstream,
@@ -57,11 +57,11 @@ const NOT_IN_RECEIVE: [Member; 9] = [
     Member::UpstreamUs,
 ];
 
-/// What respond does by settings of the process.
+/// Settings of the process that respond uses.
 const OF_RESPOND: [&str; 4] =
     ["cache.bytes", "cache.file_bytes", "cache.open_files", "cache.check_interval"];
 
-/// What respond does by settings of a site.
+/// Settings of a site that respond uses.
 const OF_SITE: [&str; 14] = [
     "links",
     "index",
@@ -80,7 +80,7 @@ const OF_SITE: [&str; 14] = [
 ];
 
 impl ConfigDraft {
-    /// What means nothing in stages, or only in stages.
+    /// Remarks on settings that mean nothing in stages, or only in stages.
     pub(crate) fn remark_isolated(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
         let sites = self.every_site();
         if !self.is_isolated() {
@@ -120,6 +120,7 @@ impl ConfigDraft {
             let is_elsewhere = match role {
                 Role::Receive => false,
                 Role::Process => !isolated.process_at.is_empty(),
+                // there is none either where process is elsewhere, which brings its own respond
                 Role::Respond => isolated.instances(role) == 0,
             };
             let what = match isolated.is_answered_elsewhere() {
@@ -152,7 +153,7 @@ impl ConfigDraft {
         }
     }
 
-    /// What cannot stand beside stages.
+    /// Checks that no setting stands beside stages that they do not support.
     pub(crate) fn check_isolated(&self, wrong: &mut Vec<(At, Wrong)>) {
         let listeners = self.all_listeners();
         if !self.is_isolated() {
@@ -216,6 +217,7 @@ impl ConfigDraft {
                 ("forward_auth", site.authorities.len()),
             ];
             for (list, count) in counts.into_iter().filter(|_| isolated.is_answered_elsewhere()) {
+                // the first of a list is enough: all of them are refused for the same reason
                 (0..count.min(1)).for_each(|index| {
                     let what = "where other software answers, no stage asks others";
                     refuse(path.child(list).item(index), what);

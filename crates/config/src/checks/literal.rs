@@ -1,4 +1,4 @@
-//! What looks like a variable and is none, where values are sent as they stand.
+//! Remarks on text that looks like a variable and is none, in values that are sent as they stand.
 
 use crate::SiteConfig;
 use crate::problems::path::Path as At;
@@ -7,10 +7,10 @@ use crate::reading::draft::ConfigDraft;
 use crate::sections::upstreams::told::has_variables;
 use std::fmt;
 
-/// What another server would replace in the value of a field.
+/// Text in the value of a field that another server would replace.
 #[derive(Debug)]
 struct NoVariable {
-    /// How it is written.
+    /// The text.
     found: String,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for NoVariable {
 /// A dollar sign in a value without variables.
 #[derive(Debug)]
 struct PlainDollar {
-    /// The value.
+    /// The value with the dollar sign.
     found: String,
 }
 
@@ -49,7 +49,8 @@ impl fmt::Display for PlainDollar {
 }
 
 impl ConfigDraft {
-    /// Values of header rules, and of what applications are told, with dollar signs that name nothing.
+    /// Remarks on values of header rules, and of fields set for applications, whose dollar signs name no
+    /// variable.
     pub(crate) fn remark_dollars(&self, remarks: &mut Vec<(At, Wrong)>) {
         for (at, site) in self.every_site() {
             for (list, index, values) in values_of(site) {
@@ -66,7 +67,7 @@ impl ConfigDraft {
         }
     }
 
-    /// Values of fields with `${host}` and the like in them.
+    /// Remarks on values of fields with `${host}` and the like in them.
     pub(crate) fn remark_literals(&self, remarks: &mut Vec<(At, Wrong)>) {
         for (at, site) in self.every_site() {
             for (list, index, values) in values_of(site) {
@@ -82,13 +83,13 @@ impl ConfigDraft {
     }
 }
 
-/// A value that is set.
+/// A value that `set` gives to a field.
 struct SetText<'s> {
     text: &'s str,
     has_variables: bool,
 }
 
-/// All that `set` says in a site, by list and place.
+/// The values that `set` gives in a site, by list and place.
 fn values_of(site: &SiteConfig) -> Vec<(&'static str, usize, Vec<SetText<'_>>)> {
     let headers = site.headers.iter().enumerate().map(|(index, rule)| {
         let values = rule.set().iter().enumerate().map(|(place, (_, value))| SetText {
@@ -108,13 +109,13 @@ fn values_of(site: &SiteConfig) -> Vec<(&'static str, usize, Vec<SetText<'_>>)> 
     headers.chain(proxies).chain(scripts).collect()
 }
 
-/// Whether this is a dollar sign and a name.
+/// Whether this is a dollar sign followed by a plain name.
 fn is_plain(variable: &str) -> bool {
     variable.starts_with('$') && !variable.starts_with("${")
 }
 
-/// How a variable begins and ends, and whether its name may begin with a capital, too. That without an end is the last:
-/// others begin with it.
+/// The beginning and end of variables of other servers, and whether a name may begin with a capital, too.
+/// The form without an end comes last, because others begin with it.
 const FORMS: [(&str, Option<char>, bool); 6] = [
     // nginx and the shell
     ("${", Some('}'), true),
@@ -129,8 +130,8 @@ const FORMS: [(&str, Option<char>, bool); 6] = [
     ("$", None, false),
 ];
 
-/// What nginx (`$host`, `${host}`), HAProxy (`%[src]`), Apache (`%{Host}i`), Caddy (`{http.request.host}`, `{host}`) or
-/// templates (`{{ .Host }}`) would replace in a value.
+/// The first text in a value that nginx (`$host`, `${host}`), HAProxy (`%[src]`), Apache (`%{Host}i`),
+/// Caddy (`{http.request.host}`, `{host}`) or templates (`{{ .Host }}`) would replace.
 fn variable_of(value: &str) -> Option<&str> {
     value.char_indices().find_map(|(at, _)| {
         let rest = &value[at..];

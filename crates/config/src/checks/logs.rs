@@ -1,4 +1,5 @@
-//! Logs that clients could read, that are written in two ways, or that ask for what there is not.
+//! Checks of logs that clients could read, that are written in two formats, or that ask for something that
+//! does not exist.
 
 use crate::checks::text::Text;
 use crate::problems::path::Path as At;
@@ -11,24 +12,24 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-/// What is said of logs.
+/// A fault in logs, or a remark about them.
 #[derive(Debug)]
 enum LogFinding {
-    /// There is no such site.
+    /// A condition names a site that does not exist.
     NoSite {
-        /// What is there.
+        /// The name in the condition.
         found: String,
-        /// The one that is probably meant.
+        /// The site that is probably meant.
         near: Option<String>,
     },
     /// Two formats in one file.
     TwoFormats {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
-        /// Where the other one stands: line and column.
+        /// The line and column of the other format.
         place: Option<TextPlace>,
     },
-    /// Only JSON lines can do that, and these are others.
+    /// A setting for JSON lines alone, in a log with another format.
     JsonOnly,
 }
 
@@ -53,7 +54,7 @@ impl fmt::Display for LogFinding {
 }
 
 impl ConfigDraft {
-    /// No log is where clients could read it, and none is written in two ways.
+    /// Checks that no log is where clients could read it, and that none is written in two formats.
     pub(crate) fn check_logs(&self, text: Text<'_>, wrong: &mut Vec<(At, Wrong)>) {
         let sites = self.all_sites();
         let every_site = self.every_site();
@@ -67,7 +68,7 @@ impl ConfigDraft {
             .iter()
             .filter_map(|(path, site)| Some((plain(site.root.as_deref()?), path.child("root"))));
         let served: HashMap<&Path, At> = roots.chain(aliases).collect();
-        // beside sites, the top level's log has what belongs to none
+        // beside sites, the top level's log has the requests of no site
         let top = (!self.sites.is_empty()).then(|| (At::default(), &self.site));
         let mut known: HashMap<&Path, (LogFormat, At)> = HashMap::new();
         for (path, site) in top.iter().chain(&sites) {
@@ -94,14 +95,14 @@ impl ConfigDraft {
         }
     }
 
-    /// Conditions of logs are about classes and sites that there are.
+    /// Checks that conditions of logs name classes and sites that exist.
     pub(crate) fn check_log_names(&self, wrong: &mut Vec<(At, Wrong)>) {
         let (classes, sites) = (self.class_names(), self.all_sites());
         let sites: Vec<String> = sites.iter().map(|(_, site)| site.name().to_string()).collect();
         let top = &self.site.log.conditions;
         for (path, site) in self.every_site() {
             let conditions = &site.log.conditions;
-            // what is inherited is told once
+            // what is inherited is reported once, at the top
             if !path.exact.is_empty() && conditions == top {
                 continue;
             }
@@ -122,13 +123,13 @@ impl ConfigDraft {
         }
     }
 
-    /// What only JSON lines have, asked of others.
+    /// Remarks on settings for JSON lines alone, in logs with another format.
     pub(crate) fn remark_logs(&self, remarks: &mut Remarks) {
         let (top, sites) = (&self.site.log, self.every_site());
         let is_json = |log: &LogConfig| log.format == LogFormat::Json;
         for (at, site) in &sites {
             let log = &site.log;
-            // what is inherited is told at the top, if none of those that inherit it can use it
+            // an inherited setting is remarked at the top, if no site that inherits it can use it
             let is_unused = |is_inherited: &dyn Fn(&LogConfig) -> bool| match at.exact.is_empty() {
                 true => {
                     !sites.iter().any(|(_, site)| is_inherited(&site.log) && is_json(&site.log))
@@ -153,8 +154,8 @@ fn plain(path: &Path) -> &Path {
     path.strip_prefix(".").unwrap_or(path)
 }
 
-/// The directory among these that a file is in, as far as their names tell. Where `..` leads is not
-/// known without looking.
+/// The directory among these that a file is in, as far as their names show. Where `..` leads is not known
+/// without a look at the disk.
 fn directory_of<'d>(
     file: &Path,
     directories: &'d HashMap<&'d Path, At>,

@@ -1,5 +1,5 @@
-//! Stages that are asked at addresses, here and elsewhere: what is in the way of that, and what goes over networks in
-//! clear.
+//! Checks of stages that are asked at addresses, here and elsewhere: obstacles, and bytes that cross
+//! networks in clear.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
@@ -10,7 +10,7 @@ use forebay_upstream::settings::UpstreamAddress;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// What is wrong with an address of a stage, and what to write instead.
+/// A fault in the address of a stage, and what to write instead.
 #[derive(Debug)]
 struct StageAddressFinding(&'static str);
 
@@ -22,7 +22,8 @@ impl fmt::Display for StageAddressFinding {
     }
 }
 
-/// The stages that may be elsewhere, with the keys that say where they are, and where they are asked here.
+/// The stages that may run elsewhere, with the keys for their addresses there, and for their listeners
+/// here.
 const KEYS: [(Role, &str, &str); 2] = [
     (Role::Process, "process_at", "process_listen"),
     (Role::Respond, "respond_at", "respond_listen"),
@@ -33,7 +34,7 @@ fn at(key: &str) -> At {
 }
 
 impl ConfigDraft {
-    /// What cannot be about where stages are asked.
+    /// Checks that the addresses of stages can be used.
     pub(crate) fn check_machines(&self, wrong: &mut Vec<(At, Wrong)>) {
         if !self.is_isolated() {
             return;
@@ -76,7 +77,7 @@ impl ConfigDraft {
         }
     }
 
-    /// Why a stage cannot be asked there.
+    /// The reason why a stage cannot be asked at an address, if there is one.
     fn refuses(&self, role: Role, one: &StageAddress) -> Option<&'static str> {
         let isolated = &self.process.isolated;
         let is_named = one.to.is_looked_up();
@@ -85,7 +86,7 @@ impl ConfigDraft {
                 Some("write an address: names of other software are not looked up")
             }
             StageKind::Foreign => None,
-            // the process that asks is sealed
+            // the process that asks is in its sandbox
             StageKind::Sealed | StageKind::Clear if is_named && role == Role::Respond => {
                 Some("write an address: process looks up no names")
             }
@@ -109,7 +110,7 @@ impl ConfigDraft {
         )
     }
 
-    /// What goes over networks in clear, and what is not done where no clients come.
+    /// Remarks on bytes that cross networks in clear, and on settings without effect where no clients come.
     pub(crate) fn remark_machines(&self, remarks: &mut Vec<(At, Wrong)>) {
         if !self.is_isolated() {
             return;

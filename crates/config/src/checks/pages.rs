@@ -1,4 +1,4 @@
-//! Pages for errors that no client would see; and where a path of a site lies on the disk, which is not asked.
+//! Error pages that no client would see, and the places of a site's paths on the disk, which is not read.
 
 use crate::SiteConfig;
 use crate::problems::problem::{Finding, Remarks, Wrong};
@@ -13,12 +13,12 @@ use std::path::Path;
 enum ErrorPageRemark {
     /// An error page for refused clients that is itself protected.
     Unseen {
-        /// Its path.
+        /// The path of the page.
         path: String,
     },
     /// An error page that an application runs.
     IsScript {
-        /// Its path.
+        /// The path of the page.
         path: String,
     },
 }
@@ -43,7 +43,8 @@ impl fmt::Display for ErrorPageRemark {
 }
 
 impl ConfigDraft {
-    /// Error pages that no client sees: those for clients that rules refuse, which rules protect, and scripts.
+    /// Remarks on error pages that no client sees: pages for refused clients that rules protect themselves,
+    /// and scripts.
     pub(crate) fn remark_unseen(&self, remarks: &mut Remarks) {
         for (at, site) in self.all_sites() {
             for page in site.errors.0.iter().filter(|page| self.is_protected(site, page)) {
@@ -63,9 +64,9 @@ impl ConfigDraft {
         }
     }
 
-    /// Whether the page is for clients that rules refuse, and rules protect it.
+    /// Whether the page is for clients that rules refuse, while rules protect the page, too.
     fn is_protected(&self, site: &SiteConfig, page: &ErrorPage) -> bool {
-        // what the top level says holds for every site
+        // rules of the top level hold for every site
         let sites = [site, &self.site];
         let access = sites.iter().flat_map(|site| &site.access).map(|rule| &rule.paths);
         let auth = sites.iter().flat_map(|site| &site.auth).map(|rule| &rule.paths);
@@ -75,20 +76,20 @@ impl ConfigDraft {
 
     /// Whether an application runs the page.
     fn is_script(&self, site: &SiteConfig, page: &ErrorPage) -> bool {
-        // what the top level says holds for every site
+        // routes of the top level hold for every site
         let sites = [site, &self.site];
         let mut routes = sites.iter().flat_map(|site| &site.fastcgi).map(FastCgiConfig::route);
         routes.any(|route| runs(&route, page.path().as_bytes()))
     }
 }
 
-/// Whether a route is for a path, and runs what has such a name.
+/// Whether a route is for a path, and runs files with such a name.
 fn runs(route: &Route, path: &[u8]) -> bool {
     let scripts = route.scripts.as_ref().filter(|_| route.path.contains(path));
     scripts.is_some_and(|scripts| scripts.ending.is_of(path))
 }
 
-/// The directory that a path of the site is in, and where in it.
+/// The directory that a path of the site is in, and the path within it.
 pub fn locate<'l>(
     site: &'l SiteConfig,
     mounts: &'l [Alias],
@@ -107,7 +108,7 @@ pub fn locate<'l>(
     longest.or_else(|| Some((site.root.as_deref()?, path)))
 }
 
-/// The path that a template is whatever is asked for.
+/// The path that a template always gives, if that does not depend on the request.
 pub fn fixed(template: &Template) -> Option<&str> {
     match template.parts() {
         [TemplatePart::Text(text)] => Some(text),

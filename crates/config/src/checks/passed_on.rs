@@ -1,4 +1,5 @@
-//! Connections that are passed on as they are: routes that no connection can take, and addresses without a route.
+//! Checks of connections that are passed on as they are: routes that no connection can take, and addresses
+//! without a route.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong};
@@ -10,28 +11,28 @@ use forebay_engine::Engine;
 use forebay_upstream::settings::WhenDown;
 use std::fmt;
 
-/// What is said of `[[tcp]]` and of addresses with `tcp://`.
+/// A fault of `[[tcp]]` or of addresses with `tcp://`, or a remark about them.
 #[derive(Debug)]
 enum PassFinding {
-    /// No address can bring it a connection: HTTP is spoken at all that it could be for.
+    /// No address can bring the route a connection: HTTP is spoken at every address that could.
     Unreachable,
-    /// No address has its port.
+    /// No address has the port of the route.
     NoPort {
-        /// The port.
+        /// The port of the route.
         port: u16,
     },
-    /// No route takes what comes to an address.
+    /// No route takes the connections of an address.
     Unrouted,
-    /// The admin listener speaks HTTP.
+    /// The address is one of the admin listener, which speaks HTTP.
     Admin,
-    /// Stages are other processes.
+    /// The listener is one of stages, which pass requests to one another; these connections have none.
     InStages,
-    /// A site has the name, too.
+    /// A site has one of the route's names, too.
     NameOfSite {
-        /// The name.
+        /// The name that both have.
         name: String,
     },
-    /// A connection keeps its thread.
+    /// Each connection of the route keeps a thread.
     KeepsThread {
         /// The engine.
         engine: &'static str,
@@ -74,7 +75,7 @@ impl fmt::Display for PassFinding {
 }
 
 impl ConfigDraft {
-    /// The addresses of all listeners, each with where it stands.
+    /// The addresses of all listeners, each with its place in the configuration.
     fn endpoints(&self) -> Vec<(At, ListenEndpoint, Engine)> {
         let listeners = self.all_listeners().into_iter();
         let each = listeners.flat_map(|(at, listener)| {
@@ -85,12 +86,13 @@ impl ConfigDraft {
         each.collect()
     }
 
-    /// Whether no address answers requests: all pass connections on.
+    /// Whether all addresses pass connections on, and none answers requests.
     pub(crate) fn passes_all_on(&self) -> bool {
         self.endpoints().iter().all(|(_, end, _)| end.raw)
     }
 
-    /// Each route can be taken and leads somewhere, and each address that passes connections on has one.
+    /// Checks that each route can be taken and leads somewhere, and that each address that passes
+    /// connections on has a route.
     pub(crate) fn check_passed_on(
         &self,
         text: Option<&ConfigReader<'_>>,
@@ -127,7 +129,7 @@ impl ConfigDraft {
         }
     }
 
-    /// Names that sites have, too, and threads that connections keep.
+    /// Remarks on names that sites have, too, and on threads that connections keep.
     pub(crate) fn remark_passed_on(&self, remarks: &mut Remarks) {
         let ends = self.endpoints();
         for (at, tcp) in numbered("tcp", &self.tcp) {
@@ -154,16 +156,17 @@ impl ConfigDraft {
     }
 }
 
-/// Whether connections to an address may take a route, as far as their port tells. The kernel may choose a port.
+/// Whether connections to an address may take a route, as far as the port shows. The kernel may choose a
+/// port.
 fn is_for(tcp: &TcpConfig, end: &ListenEndpoint) -> bool {
     let port = end.listen.port().unwrap_or(0);
     tcp.route().port.is_none_or(|own| own == port || (port == 0 && end.listen.port().is_some()))
 }
 
-/// The servers of a route, and what means nothing beside them.
+/// Checks the servers of a route, and settings that mean nothing beside them.
 fn check_servers(at: &At, tcp: &TcpConfig, wrong: &mut Vec<(At, Wrong)>) {
     if tcp.to.0.is_empty() {
-        // that is told where it is read
+        // an empty list is reported where it is read
         return;
     }
     if let Err((key, found)) = backups_fit(&tcp.to.0, &tcp.backup.0) {

@@ -1,4 +1,4 @@
-//! What must hold between classes and rules; `rule_check` has what must hold within a rule.
+//! Checks that classes and rules fit together; `rule_check` checks each rule.
 
 mod rule_check;
 
@@ -17,19 +17,19 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 
-/// What is wrong with classes.
+/// A fault in classes.
 #[derive(Debug)]
 enum ClassFault {
-    /// The shares of the classes are more than all there is.
+    /// The shares of the classes add up to more than the whole.
     Shares {
-        /// Their sum so far.
+        /// The sum of the shares so far.
         sum: String,
     },
     /// Too many sections of a list.
     TooMany {
-        /// How many.
+        /// The number of sections.
         found: usize,
-        /// How many are allowed.
+        /// The number of sections allowed.
         limit: usize,
     },
 }
@@ -49,11 +49,11 @@ impl fmt::Display for ClassFault {
     }
 }
 
-/// What is wrong, each with where it stands.
+/// The faults so far, each with its place.
 type Wrongs = Vec<(Path, Wrong)>;
 
 impl ConfigDraft {
-    /// What is wrong with classes and rules.
+    /// Checks classes and rules.
     pub(crate) fn check_policy(&self, text: Option<&ConfigReader<'_>>, wrong: &mut Wrongs) {
         let text = Text(text);
         self.check_classes(text, wrong);
@@ -72,7 +72,7 @@ impl ConfigDraft {
                 }
             }
         }
-        // what is told already would be told again
+        // after a fault that is reported already, the policy would report the same again
         let is_good = wrong.is_empty() && text.0.is_none_or(ConfigReader::is_content);
         if is_good && let Err(error) = crate::lower::check(&self.classes, &self.rules) {
             let section = match error.at {
@@ -122,7 +122,7 @@ impl ConfigDraft {
         }
     }
 
-    /// The classes there will be.
+    /// The names of the classes that there will be.
     pub(crate) fn class_names(&self) -> Vec<String> {
         let names = || self.classes.iter().flat_map(|class| &class.name);
         match &self.classes[..] {
@@ -132,7 +132,7 @@ impl ConfigDraft {
     }
 }
 
-/// What belongs to one only, and stands at `first`, too.
+/// The fault that a name is taken: it belongs to one section only, and stands at `first`, too.
 fn taken(text: Text<'_>, found: String, by: String, first: &Path) -> Wrong {
     Wrong::Taken { found, by, place: text.place(first) }
 }

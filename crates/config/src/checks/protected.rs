@@ -1,4 +1,5 @@
-//! Servers besides this one that the kernel protects: none twice, and none that is this one.
+//! Checks of the servers besides this one that the kernel protects: none stands twice, and none is this
+//! one.
 
 use crate::Listen;
 use crate::problems::path::Path as At;
@@ -8,18 +9,18 @@ use crate::sections::protect::{MOST_PROTECTED, MachineAddress};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-/// What is wrong with one of them.
+/// A fault in a protected server.
 #[derive(Debug)]
 enum ProtectFault {
     TooMany {
         found: usize,
     },
     Twice,
-    /// This server listens there.
+    /// This server listens at the port.
     Own {
         port: u16,
     },
-    /// The address is of this machine.
+    /// The address is one of this machine.
     Here,
 }
 

@@ -1,4 +1,4 @@
-//! Redirects that lead back to themselves: found by following them, as a client would.
+//! Checks that no redirect leads back to itself, by following redirects as a client would.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
@@ -8,10 +8,10 @@ use forebay_site::rules::{Captures, Redirect, TemplatePart};
 use std::collections::HashSet;
 use std::fmt;
 
-/// A redirect that leads back to itself, by way of others perhaps.
+/// A redirect that leads back to itself, perhaps through others.
 #[derive(Debug)]
 struct EndlessRedirect {
-    /// A path from which it does.
+    /// A path from which the redirect leads back.
     from: String,
 }
 
@@ -28,11 +28,11 @@ impl fmt::Display for EndlessRedirect {
     }
 }
 
-/// Clients give up after about so many redirects.
+/// The number of redirects after which clients give up.
 const MOST_STEPS: usize = 20;
 
 impl ConfigDraft {
-    /// No redirect leads back to itself.
+    /// Checks that no redirect leads back to itself.
     pub(crate) fn check_redirects(&self, wrong: &mut Vec<(At, Wrong)>) {
         let mut told = HashSet::new();
         for (path, site) in self.every_site() {
@@ -52,10 +52,9 @@ impl ConfigDraft {
     }
 }
 
-/// Rules that a client that follows them never leaves, and a path from which that is so; of a circle of
-/// several, one. Followed are
-/// paths that each pattern with stars fits, and those that rules lead to; what else a regular
-/// expression fits is not known.
+/// The rules that a client never leaves when it follows them, each with a path from which that is so; one
+/// rule of each circle. The paths that are tried are those that patterns with stars fit, and those that
+/// rules lead to; the paths that a regular expression fits are not known.
 fn endless(rules: &[&Redirect]) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let mut circles: Vec<Vec<u8>> = Vec::new();
@@ -83,11 +82,11 @@ fn example(pattern: &str) -> Vec<u8> {
     if text.starts_with('/') { text.into_bytes() } else { format!("/{text}").into_bytes() }
 }
 
-/// Where a client never comes to an end.
+/// A circle of redirects.
 struct Endless {
-    /// The rule that is met again, or when a client gives up.
+    /// The rule that is met again, or that is met last before a client gives up.
     index: usize,
-    /// The paths in between, that of the rule first.
+    /// The paths of the circle, beginning with that of the rule; of a chain that only grows, its first path.
     circle: Vec<Vec<u8>>,
 }
 
@@ -108,14 +107,14 @@ fn follow(rules: &[&Redirect], start: Vec<u8>) -> Option<Endless> {
             return Some(Endless { index, circle: seen.split_off(met) });
         }
         if seen.len() >= MOST_STEPS {
-            // it grows: where it began says more
+            // the path grows: its beginning says more
             return Some(Endless { index, circle: vec![seen.swap_remove(0)] });
         }
         seen.push(std::mem::replace(&mut path, next?));
     }
 }
 
-/// The path of this site that a rule leads to, as the server sees it; `None` if it leads elsewhere.
+/// The path of this site that a rule leads to, as the server sees it; `None` if the rule leads elsewhere.
 fn filled(rule: &Redirect, path: &[u8], captures: &Captures<'_>) -> Option<Vec<u8>> {
     let mut to = Vec::new();
     for part in rule.to().parts() {

@@ -1,12 +1,13 @@
-//! What is right in a configuration and yet hardly what is meant: `forebay check` warns of it, and so does a
-//! server.
+//! Remarks about a configuration that is valid and probably not what is meant: `forebay check` and a server
+//! warn of them.
 
 use crate::problems::problem::Remarks;
 use crate::reading::draft::ConfigDraft;
 use crate::table::ConfigReader;
 
 impl ConfigDraft {
-    /// What will have no effect, or not the one that is probably meant, as far as the text tells by itself.
+    /// Remarks on settings that have no effect, or not the one that is probably meant, as far as the text
+    /// shows.
     pub fn remarks_of_text(&self, text: &ConfigReader<'_>) -> Remarks {
         let mut all = Vec::new();
         let remarks = &mut all;

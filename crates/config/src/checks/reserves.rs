@@ -1,4 +1,5 @@
-//! Classes that keep places of applications: classes that there are, and not the last in the order.
+//! Checks of classes that keep places of applications: the classes exist, and are not the last in the
+//! order.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong};
@@ -6,10 +7,10 @@ use crate::reading::draft::ConfigDraft;
 use crate::sections::upstreams::ClassReserves;
 use std::fmt;
 
-/// Places are kept from nobody.
+/// A reserve that keeps places from no other class.
 #[derive(Debug)]
 struct KeptFromNobody {
-    /// For this class.
+    /// The class that the places are kept for.
     class: String,
 }
 
@@ -23,7 +24,7 @@ impl fmt::Display for KeptFromNobody {
 }
 
 impl ConfigDraft {
-    /// Only classes that there are keep places.
+    /// Checks that the classes that keep places exist.
     pub(crate) fn check_reserves(&self, wrong: &mut Vec<(At, Wrong)>) {
         let known = self.class_names();
         for (at, reserve) in self.reserves() {
@@ -34,7 +35,8 @@ impl ConfigDraft {
         }
     }
 
-    /// The last class keeps places from nobody.
+    /// Remarks on reserves for the last class: no class is below it, so the places are kept from no
+    /// request.
     pub(crate) fn remark_reserves(&self, remarks: &mut Remarks) {
         let last = self.classes.iter().max_by_key(|class| class.priority.0);
         let last = last.and_then(|class| class.name.as_ref()).map(ToString::to_string);
@@ -48,7 +50,7 @@ impl ConfigDraft {
         }
     }
 
-    /// What classes keep of applications, each with where that stands.
+    /// The places that classes keep at applications, with their place in the configuration.
     fn reserves(&self) -> Vec<(At, &ClassReserves)> {
         let mut found = Vec::new();
         for (at, site) in self.every_site() {

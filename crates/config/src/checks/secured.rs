@@ -1,4 +1,4 @@
-//! Where TLS needs a certificate, where clients are led for it, and what is said about it without effect.
+//! Checks of TLS: certificates where it is spoken, redirects to it, and settings of it without effect.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong};
@@ -11,26 +11,26 @@ use forebay_site::rules::Host;
 use std::fmt;
 use std::time::Duration;
 
-/// What is said of TLS.
+/// A fault in the settings of TLS, or a remark about them.
 #[derive(Debug)]
 enum TlsFinding {
-    /// TLS is to be spoken, and no site has a certificate.
+    /// An address speaks TLS, and no site has a certificate.
     NoCertificate,
-    /// Clients are to show certificates, and no authority is said to have signed them.
+    /// Clients must show certificates, and no authority for these is configured.
     NoClientAuthority,
-    /// Clients are to show certificates to a site that has none itself.
+    /// Clients must show certificates to a site that has none itself.
     ClientsWithoutCertificate,
-    /// It says more about `tls.client`, which is off.
+    /// A setting that refines `tls.client`, which is off.
     WithoutClients,
-    /// Clients must show certificates, and can come where none can be shown.
+    /// Clients must show certificates, and can come to addresses without TLS.
     ClientsInClear,
-    /// It is about https, which neither is spoken nor can be a proxy's.
+    /// A setting about https, where neither this server nor a trusted proxy can speak it.
     NoHttps,
-    /// A header rule decides about what `tls.hsts` would say.
+    /// A header rule sets the field that `tls.hsts` would set.
     HstsByRule,
-    /// It says more about `tls.hsts`, which is not set.
+    /// A setting that refines `tls.hsts`, which is not set.
     WithoutHsts,
-    /// Browsers would not take the host into their lists.
+    /// Browsers would not take the host into their preload lists.
     NotPreloaded,
 }
 
@@ -76,12 +76,12 @@ impl fmt::Display for TlsFinding {
     }
 }
 
-/// Lists of browsers take no host that says less (https://hstspreload.org).
+/// The shortest `max-age` that preload lists of browsers accept (https://hstspreload.org).
 const PRELOAD_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Config {
-    /// The port to which clients are led for TLS: the usual one if TLS is spoken there, or by nobody but proxies
-    /// that are trusted. `None` if there is no TLS.
+    /// The port to which clients are redirected for TLS: the usual one if TLS is spoken there, or by
+    /// trusted proxies alone. `None` if there is no TLS.
     pub fn https_port(&self) -> Option<u16> {
         let endpoints = self.listeners.iter().flat_map(|listener| &listener.listen);
         let ports = endpoints.filter(|endpoint| endpoint.tls);
@@ -94,7 +94,7 @@ impl Config {
 }
 
 impl ConfigDraft {
-    /// Which of the addresses speak TLS: any, and all.
+    /// Whether any address speaks TLS, and whether all do.
     pub fn speak_tls(&self) -> (bool, bool) {
         let listeners = self.all_listeners();
         let endpoints =
@@ -102,7 +102,7 @@ impl ConfigDraft {
         (endpoints().any(|endpoint| endpoint.tls), endpoints().all(|endpoint| endpoint.tls))
     }
 
-    /// Each certificate has its key, and where TLS is spoken there is one.
+    /// Checks that each certificate has its key, and that there is a certificate where TLS is spoken.
     pub(crate) fn check_tls(&self, text: Option<&ConfigReader<'_>>, wrong: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.every_site() {
             let pairs = &site.tls.pairs;
@@ -113,7 +113,7 @@ impl ConfigDraft {
             if site.tls.clients.asked == AskClients::Off {
                 continue;
             }
-            // one that cannot be read is told by itself
+            // a list that cannot be read is reported where it is read
             let lacks = |key: &str, is_empty: bool| {
                 is_empty && !text.is_some_and(|text| text.says(&path.child(key)))
             };
@@ -127,7 +127,7 @@ impl ConfigDraft {
                 ));
             }
         }
-        // one that cannot be read is told by itself
+        // a certificate that cannot be read is reported where it is read
         let says_one =
             |path: &At| text.is_some_and(|text| text.says(&path.child("tls.certificate")));
         let has_one = |(path, site): &(At, &SiteConfig)| {
@@ -147,10 +147,10 @@ impl ConfigDraft {
         }
     }
 
-    /// What is said about TLS where it is not spoken, or does not do what is meant.
+    /// Remarks on settings of TLS where it is not spoken, or that do not do what is meant.
     pub(crate) fn remark_tls(&self, remarks: &mut Remarks) {
         let (speaks, only_tls) = self.speak_tls();
-        // a proxy that is trusted may say that its clients have come through TLS
+        // a trusted proxy may state that its clients have come through TLS
         let has_https = speaks || !self.process.trusted_proxies.is_empty();
         for (path, site) in &self.all_sites() {
             for (key, is_set) in [
@@ -189,7 +189,7 @@ impl ConfigDraft {
         }
     }
 
-    /// What a site says about TLS.
+    /// Remarks on a site's settings of redirects to TLS and of HSTS.
     fn remark_hsts(&self, path: &At, site: &SiteConfig, remarks: &mut Remarks) {
         let Some(max_age) = site.tls.hsts.0 else {
             for (key, is_set) in [
@@ -210,7 +210,7 @@ impl ConfigDraft {
         }
     }
 
-    /// The server's own certificates, each with where its section is and whose hosts it is for.
+    /// The server's own certificates, each with the place of its section and the hosts it is for.
     pub fn all_pairs(&self) -> Vec<(At, &KeyPairs, &[Host])> {
         let of_admin = (At::default().child("admin"), &self.process.admin.pairs, &[][..]);
         let sites = self.every_site().into_iter();
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(port(&[(80, false)], &[]), None);
         assert_eq!(port(&[(80, false), (8443, true), (444, true)], &[]), Some(8443));
         assert_eq!(port(&[(8443, true), (443, true)], &[]), Some(443));
-        // at a proxy, where it is spoken by nobody else
+        // behind a proxy, with no TLS on this server's own listeners
         assert_eq!(port(&[(80, false)], &["10.0.0.0/8"]), Some(443));
         assert_eq!(port(&[(80, false), (8443, true)], &["10.0.0.0/8"]), Some(8443));
     }

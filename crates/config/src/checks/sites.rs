@@ -1,4 +1,5 @@
-//! No two sites answer for a host, every site has something to answer with, and none has two things for one path.
+//! Checks that no two sites answer for a host, that every site has something to answer with, and that none
+//! has two things for one path.
 
 use crate::checks::text::Text;
 use crate::problems::path::Path as At;
@@ -11,17 +12,17 @@ use forebay_site::rules::SiteName;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-/// What sites cannot say beside one another.
+/// A fault between sites.
 #[derive(Debug)]
 enum SiteFault {
     /// A second site without hosts.
     SecondDefault {
-        /// The name of the first.
+        /// The name of the first site.
         first: String,
-        /// Where that stands: line and column.
+        /// The line and column of the first site.
         place: Option<TextPlace>,
     },
-    /// What only a `[[site]]` may have stands at the top level beside such sites.
+    /// A list that only a `[[site]]` may have stands at the top level beside such sites.
     BelongsToSite,
 }
 
@@ -47,7 +48,7 @@ impl fmt::Display for SiteFault {
 }
 
 impl ConfigDraft {
-    /// No two sites answer for a host, or have a name.
+    /// Checks that no two sites answer for a host, and that no two have the same name.
     pub(crate) fn check_hosts(&self, text: Text<'_>, wrong: &mut Vec<(At, Wrong)>) {
         let mut hosts: HashMap<(&str, bool), (SiteName, At)> = HashMap::new();
         let mut names: HashMap<SiteName, At> = HashMap::new();
@@ -80,6 +81,8 @@ impl ConfigDraft {
                 }
                 default = Some((site.name(), path.clone()));
             }
+            // a site without a name is named after its first host,
+            // so the host's fault would be reported twice
             if is_taken && site.name.is_none() {
                 continue;
             }
@@ -103,7 +106,7 @@ impl ConfigDraft {
         }
     }
 
-    /// Every site has something to answer with.
+    /// Checks that every site has something to answer with.
     pub(crate) fn check_roots(&self, wrong: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.all_sites() {
             let has_answers = site.has_answers() || self.site.has_answers();
@@ -114,7 +117,7 @@ impl ConfigDraft {
         }
     }
 
-    /// No site has two directories beneath the same path.
+    /// Checks that no site has two directories beneath the same path.
     pub(crate) fn check_aliases(&self, wrong: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.every_site() {
             let mut known = HashSet::new();
@@ -127,7 +130,7 @@ impl ConfigDraft {
         }
     }
 
-    /// No site has two routes to applications, or one and an alias, for the same path.
+    /// Checks that no site has two routes to applications, or one and an alias, for the same path.
     pub(crate) fn check_routes(&self, text: Text<'_>, wrong: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.every_site() {
             let mut known: HashMap<String, At> = HashMap::new();
@@ -136,7 +139,7 @@ impl ConfigDraft {
                 known.entry(alias.path().to_string()).or_insert(at);
             }
             let place = |list, index| path.child(list).item(index).child("path");
-            // of those with conditions one is left for another
+            // a route with conditions leaves requests for another one
             let proxies = site.proxies.iter().enumerate();
             let proxies = proxies.filter(|(_, proxy)| proxy.conditions().is_empty());
             let proxies = proxies.map(|(index, proxy)| (place("proxy", index), proxy.path()));

@@ -1,4 +1,4 @@
-//! Whom this configuration never has ignored or banned (ADR 0081).
+//! The clients that this configuration never has ignored or banned (ADR 0081).
 
 use crate::{AdminConfig, Config, Listen, ListenerConfig, RuleConfig};
 use forebay_http::cidr::{self, CidrBlock};
@@ -9,15 +9,17 @@ use forebay_site::rules::Network;
 use std::fmt;
 use std::net::IpAddr;
 
-/// Whom `admin.allow` names unless it is written.
+/// The default of `admin.allow`.
 const DEFAULT_ALLOW: [&str; 3] = ["127.0.0.0/8", "::1", "unix"];
 
-/// Whom this configuration spares. `held` are the addresses that the machine has now, if that is asked.
+/// The clients that this configuration spares. `held` gives the machine's present addresses, and is called
+/// if they are needed.
 pub fn clients(config: &Config, held: impl FnOnce() -> Vec<IpAddr>) -> SparedClients {
     of(&config.trusted_proxies, &config.listeners, &config.admin, held)
 }
 
-/// Trusted proxies, the addresses that are listened on, and those that `admin.allow` names. See [`clients`].
+/// The spared clients: trusted proxies, the server's own addresses, and those that `admin.allow` names. See
+/// [`clients`].
 pub fn of(
     proxies: &[Network],
     listeners: &[ListenerConfig],
@@ -31,8 +33,9 @@ pub fn of(
         .into_iter()
         .for_each(|own| spared.add(CidrBlock::of(own), SparedAs::OwnAddress));
     if !admin.listen.0.is_empty() {
-        // All of loopback is there by default, and says what this machine is, not who is its administrator. Where
-        // everybody may read, a token is asked for: that makes nobody an administrator, either.
+        // All of loopback is allowed by default, which says what this machine is, not where its
+        // administrator is. A network that has every client needs a token, and makes no client an
+        // administrator, either.
         let named = admin.allow.iter().filter(|network| !network.has_everybody());
         let named = named.filter(|network| !DEFAULT_ALLOW.contains(&network.as_str()));
         let named = named.flat_map(|network| network.blocks());
@@ -41,7 +44,7 @@ pub fn of(
     spared
 }
 
-/// The addresses that are listened on; where that is every address, those that the machine has now.
+/// The addresses that listeners have; where that is every address, the machine's present addresses.
 fn own(listeners: &[ListenerConfig], held: impl FnOnce() -> Vec<IpAddr>) -> Vec<IpAddr> {
     let endpoints = listeners.iter().flat_map(|listener| &listener.listen);
     let (mut own, mut is_all) = (Vec::new(), false);
@@ -58,17 +61,17 @@ fn own(listeners: &[ListenerConfig], held: impl FnOnce() -> Vec<IpAddr>) -> Vec<
     own
 }
 
-/// A rule would ban somebody who is spared.
+/// A rule would ban a spared address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SparedBan {
-    /// Whom it names.
+    /// The client that the rule names.
     pub client: String,
-    /// Why that is never banned.
+    /// The reason why this client is never banned.
     pub why: SparedAs,
 }
 
 impl SparedBan {
-    /// Whether that can be said of a rule that bans by address: all of what one of its conditions names is spared.
+    /// The ban, if the rule bans by address, and everything that one of its conditions names is spared.
     pub fn of(rule: &RuleConfig, spared: &SparedClients) -> Option<SparedBan> {
         let lowered = rule.to_policy(0);
         let bans = matches!(lowered.action, Some(Action::Drop | Action::Reset));
@@ -81,7 +84,8 @@ impl SparedBan {
         })
     }
 
-    /// The first that is so in `changed` and was not in `before`, and the name of its rule.
+    /// The name and the ban of the first rule in `changed` that is not in `before` and would ban a spared
+    /// client.
     pub fn added(
         before: &Config,
         changed: &Config,
@@ -179,7 +183,7 @@ mod tests {
         // others are meant, too
         assert_eq!(ban("client = \"10.0.0.0/8\"\naction = \"drop\""), None);
         assert_eq!(ban("action = \"drop\""), None);
-        // it says who may do what, and bans nobody
+        // a rule for a path says what the client may do, and bans no client
         assert_eq!(ban("client = \"10.0.0.5\"\npath = \"/a\"\naction = \"drop\""), None);
         assert_eq!(ban("client = \"10.0.0.5\"\naction = \"reject\""), None);
     }

@@ -1,4 +1,4 @@
-//! How long a server takes to stop, and who waits for it.
+//! How long a server takes to stop, and what waits for it.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong};
@@ -12,7 +12,7 @@ const STOP: Duration = Duration::from_secs(40);
 /// The server takes longer to stop than systemd waits for it.
 #[derive(Debug)]
 struct LongStop {
-    /// So long.
+    /// The time that the server may take to stop: the wait and the drain.
     takes: Duration,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for LongStop {
 }
 
 impl ConfigDraft {
-    /// A wait before the drain for which there is no time.
+    /// Remarks on a wait before the drain that leaves no time for it.
     pub(crate) fn remark_stopping(&self, remarks: &mut Remarks) {
         let timeouts = &self.process.timeouts;
         let takes = timeouts.drain.saturating_add(timeouts.drain_wait);

@@ -1,4 +1,4 @@
-//! The text that is checked, if there is one.
+//! The text that is checked; a configuration may have none.
 
 use crate::problems::path::Path;
 use crate::problems::text_place::TextPlace;
@@ -9,17 +9,17 @@ use crate::table::ConfigReader;
 pub(crate) struct Text<'r>(pub(crate) Option<&'r ConfigReader<'r>>);
 
 impl Text<'_> {
-    /// Whether something stands there, be it wrong.
+    /// Whether the text has something at a path, valid or not.
     pub(crate) fn says(self, path: &Path) -> bool {
         self.0.is_some_and(|reader| reader.says(path))
     }
 
-    /// The same, or something else is probably meant to be that.
+    /// Whether the text has something at a path, or something misspelt that probably means it.
     pub(crate) fn means(self, path: &Path) -> bool {
         self.0.is_some_and(|reader| reader.has(path))
     }
 
-    /// Line and column of what stands there.
+    /// The line and column of what stands at a path.
     pub(crate) fn place(self, path: &Path) -> Option<TextPlace> {
         self.0?.place(&path.exact)
     }

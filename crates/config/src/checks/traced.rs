@@ -1,4 +1,5 @@
-//! Spans of requests: what says nothing without a collector, and what does not arrive there, or not alone.
+//! Remarks on spans of requests: settings that mean nothing without a collector, and spans that do not
+//! arrive, or not privately.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong};
@@ -6,12 +7,12 @@ use crate::reading::draft::ConfigDraft;
 use crate::table::ConfigReader;
 use std::fmt;
 
-/// What is said of spans.
+/// A remark about spans.
 #[derive(Debug)]
 enum TracesFinding {
-    /// They go over a network in clear.
+    /// The spans cross a network in clear.
     InClear,
-    /// A process that may look no name up has none to send.
+    /// The collector has a name, and the process that sends spans may look none up.
     SealedName,
 }
 
@@ -33,7 +34,7 @@ impl fmt::Display for TracesFinding {
 }
 
 impl ConfigDraft {
-    /// What of `traces` has no effect, or not the one that is probably meant.
+    /// Remarks on settings of `traces` that have no effect, or not the one that is probably meant.
     pub(crate) fn remark_traces(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let traces = At::default().child("traces");
         let Some(to) = &self.process.traces.to else {

@@ -1,4 +1,4 @@
-//! The field in which proxies name their clients: one that means nothing else.
+//! Checks of the field in which proxies name their clients: it must mean nothing else.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::Wrong;
@@ -6,14 +6,14 @@ use crate::reading::draft::ConfigDraft;
 use forebay_http::forwarded::ForwardedFamily;
 use forebay_upstream::{is_forwarding, is_own};
 
-/// The longest name that leaves room for what stages tell one another.
+/// The longest field name that leaves room for the fields that stages add.
 const MOST_BYTES: usize = 64;
 
 /// Fields that every client sends, and that say something else.
 const OTHERS: [&str; 4] = ["cookie", "authorization", "user-agent", "referer"];
 
 impl ConfigDraft {
-    /// What names clients is no field with another meaning, and the only one.
+    /// Checks that the field that names clients has no other meaning, and that it is the only such field.
     pub(crate) fn check_trusted_header(&self, wrong: &mut Vec<(At, Wrong)>) {
         let Some(name) = &self.process.trusted_header else { return };
         let text = name.as_str();

@@ -1,4 +1,4 @@
-//! Settings that another setting leaves without effect: `forebay check` warns of them.
+//! Remarks on settings that another setting leaves without effect: `forebay check` warns of them.
 
 use crate::checks::isolated::STAGES;
 use crate::problems::path::Path as At;
@@ -13,27 +13,27 @@ use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::{Auth, Pattern, RequestConditions};
 use std::fmt;
 
-/// What leaves a setting without effect.
+/// A reason why a setting has no effect.
 #[derive(Debug)]
 enum UnusedSetting {
-    /// A bound that lies behind another one.
+    /// A bound that another bound makes unreachable.
     Exceeds {
-        /// The other one.
+        /// The other bound.
         other: &'static str,
-        /// What comes of it.
+        /// The effect of the two together.
         effect: &'static str,
     },
     /// A rule for the same paths as one before it.
     Shadowed {
-        /// Where that stands: line and column.
+        /// The line and column of the earlier rule.
         place: Option<TextPlace>,
     },
     /// A rule for clients behind one that decides about all its paths.
     Covered {
-        /// Where that stands: line and column.
+        /// The line and column of the earlier rule.
         place: Option<TextPlace>,
     },
-    /// A route that each site has for itself.
+    /// A route of the top level that each site has for itself.
     NeverInherited,
 }
 
@@ -60,11 +60,11 @@ impl fmt::Display for UnusedSetting {
     }
 }
 
-/// What a threshold and a floor of keep-alive times belong to.
+/// The settings that a threshold and a floor of keep-alive times need.
 const SHRINKING: &str = "keep_alive.law = \"linear\" or \"exponential\"";
 
 impl ConfigDraft {
-    /// What says something and has no effect beside something else.
+    /// Remarks on settings that have no effect beside others.
     pub(crate) fn remark_unused(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         self.remark_alone(text, remarks);
         self.remark_isolated(text, remarks);
@@ -77,7 +77,7 @@ impl ConfigDraft {
         self.remark_never_inherited(remarks);
     }
 
-    /// Settings that need another one beside them.
+    /// Remarks on settings that need another one beside them.
     fn remark_alone(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let top = At::default();
         let mut remark = |key: &str, needs| remarks.push((top.child(key), Wrong::Idle { needs }));
@@ -143,7 +143,7 @@ impl ConfigDraft {
             }
             return;
         }
-        // the data cache goes by a calibration with every engine
+        // the data cache uses a calibration with every engine
         let is_of_pipeline = |setting: &&Setting<Config>| {
             setting.subsection() == "pipeline" && setting.key != "pipeline.calibration"
         };
@@ -154,8 +154,8 @@ impl ConfigDraft {
         }
     }
 
-    /// What is shared of threads where no connection keeps one; and the order of those that wait for a
-    /// thread, where nothing is in order.
+    /// Remarks on limits of threads where no connection keeps a thread, and on the order in which requests
+    /// wait for a thread where there is one class.
     fn remark_threads(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let listeners = self.all_listeners();
         let top = (At::default(), &self.listener);
@@ -166,7 +166,7 @@ impl ConfigDraft {
             if !text.says(&at.child(key)) {
                 continue;
             }
-            // what stands at the top is a default of all
+            // a setting of the top level is the default of all listeners
             let heirs =
                 listeners.iter().filter(|(heir, _)| at.exact.is_empty() || heir.exact == at.exact);
             if !heirs.clone().any(|(_, heir)| heir.engine.has_thread_each()) {
@@ -187,13 +187,13 @@ impl ConfigDraft {
         }
     }
 
-    /// Exceptions from `try_files` where there is none.
+    /// Remarks on exceptions from `try_files` where that is not set.
     fn remark_try_files_exceptions(&self, remarks: &mut Remarks) {
         let top = &self.site.try_files_except;
         let sites = self.all_sites();
         for (at, site) in self.every_site() {
             let is_top = at.exact.is_empty();
-            // what is inherited is told at the top, if it is of use to no site
+            // an inherited setting is remarked at the top, if no site can use it
             let mut sites = sites.iter().map(|(_, site)| site);
             let is_used = match is_top {
                 true => sites.any(|site| {
@@ -207,7 +207,7 @@ impl ConfigDraft {
         }
     }
 
-    /// Bounds that lie behind others.
+    /// Remarks on bounds that other bounds make unreachable.
     fn remark_exceeding(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let mut remark = |key: &str, other, effect| {
             remarks.push((
@@ -224,7 +224,7 @@ impl ConfigDraft {
         }
         let cache = &self.process.cache;
         let is_less = |bytes: Size| bytes.0 > 0 && bytes.0 / 16 < cache.file_bytes.0;
-        // the default goes down with cache.bytes
+        // the default shrinks with cache.bytes
         let is_said = text.says(&At::default().child("cache.file_bytes"));
         if is_said && cache.bytes.0.is_some_and(is_less) {
             let sixteenth = "a sixteenth of cache.bytes";
@@ -234,11 +234,12 @@ impl ConfigDraft {
         self.remark_class_keep_alive(remarks);
     }
 
-    /// A law that shrinks the time under load, and does not; what belongs to such a law, without one.
+    /// Remarks on a keep-alive law that would shrink times under load and does not, and on settings of such
+    /// a law without it.
     fn remark_keep_alive(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let keep_alive = &self.process.keep_alive;
         let shrinks = |law| law != KeepAliveLaw::Constant;
-        // classes have it unless they say something else
+        // classes have it unless they set another
         let is_used = |says: fn(&ClassKeepAlive) -> bool| {
             let mut own = self.classes.iter().map(|class| &class.keep_alive);
             shrinks(keep_alive.law) || own.any(|own| own.law.0.is_some_and(shrinks) && !says(own))
@@ -261,7 +262,7 @@ impl ConfigDraft {
         }
     }
 
-    /// The same for classes.
+    /// Remarks on the same for classes.
     fn remark_class_keep_alive(&self, remarks: &mut Remarks) {
         let (law, idle) = (self.process.keep_alive.law, self.process.timeouts.idle);
         for (at, class) in numbered("class", &self.classes) {
@@ -287,7 +288,7 @@ impl ConfigDraft {
         }
     }
 
-    /// A size for what is compressed, where nothing is.
+    /// Remarks on a size for compressed files where nothing is compressed.
     fn remark_compress_bytes(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let sites = self.all_sites();
         for (at, site) in self.every_site() {
@@ -306,8 +307,8 @@ impl ConfigDraft {
         }
     }
 
-    /// Redirects and rewrites behind one of the same section for the same paths. What a site inherits
-    /// may be repeated: its own goes first.
+    /// Remarks on redirects and rewrites behind one of the same section for the same paths. A site may
+    /// repeat what it inherits: its own rule goes first.
     fn remark_twice(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         for (at, site) in self.every_site() {
             let redirects = site.redirects.iter();
@@ -332,7 +333,7 @@ impl ConfigDraft {
         }
     }
 
-    /// Aliases and routes of the top level, where each site has one for the same path.
+    /// Remarks on aliases and routes of the top level, where each site has one for the same path.
     fn remark_never_inherited(&self, remarks: &mut Remarks) {
         let plain = |path: &str| path.strip_suffix('/').unwrap_or(path).to_owned();
         let proxies = |site: &SiteConfig| -> Vec<String> {
@@ -369,7 +370,7 @@ impl ConfigDraft {
         }
     }
 
-    /// Rules about passwords behind one of the same section that decides about all their paths.
+    /// Remarks on rules about passwords behind one of the same section that decides about all their paths.
     fn remark_covered(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         for (at, site) in self.every_site() {
             let item = |index| at.child("auth").item(index);

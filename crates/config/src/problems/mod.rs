@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`problem`] | one thing that is wrong, and the line that says so |
+//! | [`problem`] | one fault, and the line that reports it |
 //! | [`path`] | where something is in a configuration |
 //! | [`text_place`] | where something stands, for messages about something else |
 //! | `quoted` | texts as they stand in TOML, and in messages |

@@ -1,20 +1,20 @@
-//! Where something is in a configuration.
+//! The path of a setting or section in a configuration.
 
 use crate::problems::quoted::bare_or_quoted;
 use toml_edit::Key;
 
-/// Where something is in a configuration: once as people are told, and once with the numbers of the
-/// list items, so that each place has one of its own.
+/// The path of a setting or section: once as messages show it, and once with the numbers of the list items,
+/// so that each place has a path of its own.
 #[derive(Clone, Debug, Default)]
 pub struct Path {
-    /// Such as `site.redirect.to`.
+    /// The path as messages show it, such as `site.redirect.to`.
     pub shown: String,
-    /// Such as `site[1].redirect[0].to`.
+    /// The path with numbers, such as `site[1].redirect[0].to`.
     pub exact: String,
 }
 
 impl Path {
-    /// What stands at `name` within it; a name in a subsection has a dot.
+    /// The path of `name` within this one; a name in a subsection has a dot.
     pub fn child(&self, name: &str) -> Path {
         let dot = if self.exact.is_empty() { "" } else { "." };
         Path {
@@ -23,12 +23,13 @@ impl Path {
         }
     }
 
-    /// The item at `index` of the list it is.
+    /// The path of the item at `index` of this list.
     pub fn item(&self, index: usize) -> Path {
         Path { shown: self.shown.clone(), exact: format!("{}[{index}]", self.exact) }
     }
 
-    /// A name that cannot be a setting's is quoted, so that it cannot spoil a message.
+    /// The path of a key within this one. A name that cannot be a setting's is quoted, so that it cannot
+    /// spoil a message.
     pub(crate) fn key(&self, key: &Key) -> Path {
         self.child(&bare_or_quoted(key.get()))
     }

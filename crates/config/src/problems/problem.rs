@@ -1,4 +1,4 @@
-//! One thing that is wrong with a configuration, and the line that says so.
+//! A fault of a configuration, and the line that reports it.
 
 use crate::problems::path::Path;
 use crate::problems::text_place::TextPlace;
@@ -7,27 +7,27 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Something wrong, and where. Prints as `file:line:column: key: what is wrong`.
+/// A fault, and where it is. Prints as `file:line:column: key: what is wrong`.
 #[derive(Debug)]
 pub struct Problem {
     /// The file as it was named.
     pub file: String,
-    /// Line and column, both from 1, the column in characters. `None` if the trouble is not at one
-    /// place of the file.
+    /// Line and column, both from 1, the column in characters. `None` if the fault is not at one place of
+    /// the file.
     pub place: Option<(usize, usize)>,
-    /// The path of the setting, such as `timeouts.head`; empty if it is about the file as a whole.
+    /// The path of the setting, such as `timeouts.head`; empty if the file as a whole is at fault.
     pub key: String,
-    /// What is wrong.
+    /// The fault.
     pub wrong: Wrong,
 }
 
-/// What is found, each with where it stands.
+/// Findings, each with its place.
 pub type Remarks = Vec<(Path, Wrong)>;
 
-/// What one check finds, in its own words.
+/// A finding of one check, which has its own sentence.
 pub trait Finding: fmt::Debug + fmt::Display + Send + Sync {}
 
-/// What is wrong.
+/// A fault of a configuration.
 #[derive(Debug)]
 pub enum Wrong {
     /// The file cannot be read.
@@ -39,14 +39,14 @@ pub enum Wrong {
     },
     /// The file is not UTF-8.
     NotUtf8,
-    /// The file is not TOML; says what the parser expected.
+    /// The file is not TOML; with what the parser expected.
     Syntax(String),
     /// There is no such setting or section.
     Unknown {
-        /// A setting or section whose name is alike.
+        /// A setting or section with a similar name.
         near: Option<String>,
     },
-    /// The wrong kind of value.
+    /// The value is of the wrong kind.
     Form {
         /// What belongs there.
         expected: &'static str,
@@ -55,7 +55,7 @@ pub enum Wrong {
         /// What was probably meant, as it would be written in the file.
         near: Option<String>,
     },
-    /// Too small or too large.
+    /// The value is too small or too large.
     Range {
         /// What is there.
         found: String,
@@ -64,18 +64,18 @@ pub enum Wrong {
         /// The largest value allowed.
         most: &'static str,
     },
-    /// None of the words allowed.
+    /// The value is none of the words allowed.
     Choice {
-        /// What is there.
+        /// The word that is there.
         found: String,
         /// The words allowed.
         choices: &'static [&'static str],
     },
-    /// A key of another server.
+    /// The key is one of another server.
     Foreign {
-        /// What to write here.
+        /// The advice what to write instead.
         answer: String,
-        /// The setting of the same section that it stands for.
+        /// The setting of the same section that the key stands for.
         meant: Option<&'static str>,
     },
     /// An item is in the list twice.
@@ -83,7 +83,7 @@ pub enum Wrong {
         /// The item.
         found: String,
     },
-    /// A list without items.
+    /// A list without items, where there must be some.
     Empty,
     /// A setting without a default is not set.
     Missing {
@@ -94,7 +94,7 @@ pub enum Wrong {
     Unfit {
         /// What is there; empty where the key or the reason says it.
         found: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// Two settings exclude one another.
@@ -102,63 +102,63 @@ pub enum Wrong {
         /// The other one.
         other: &'static str,
     },
-    /// A setting that means nothing as things are.
+    /// A setting has no effect without another one.
     Idle {
-        /// What it would need beside it.
+        /// The setting that is needed.
         needs: &'static str,
     },
     /// There is no such class.
     NoClass {
-        /// What is there.
+        /// The name that is there.
         found: String,
         /// The classes there are.
         known: Vec<String>,
     },
-    /// Classes and rules that are no policy, for a reason that the policy gives.
+    /// Classes and rules that make no policy, for a reason that the policy gives.
     Policy(forebay_policy::PolicyFault),
-    /// Something belongs to one only, and another has it.
+    /// A name or address is taken already, and only one can have it.
     Taken {
-        /// What it is.
+        /// The name or address.
         found: String,
-        /// Which user has it.
+        /// The one that has it.
         by: String,
-        /// Where that stands: line and column.
+        /// The line and column where that stands.
         place: Option<TextPlace>,
     },
     /// Clients could read a file that is not for them.
     Served {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
         /// The directory of a site that it is in.
         directory: PathBuf,
-        /// Where that stands: line and column.
+        /// The line and column where that directory stands.
         place: Option<TextPlace>,
     },
     /// There are not as many keys as certificates.
     Unpaired {
-        /// Certificates.
+        /// The number of certificates.
         certificates: usize,
-        /// Keys.
+        /// The number of keys.
         keys: usize,
     },
-    /// What one check alone finds, which has the sentence for it.
+    /// A finding of one check, which has its own sentence.
     Said(Box<dyn Finding>),
     /// There is a certificate, and no address where TLS is spoken.
     NoTlsAddress {
-        /// Where that would be.
+        /// The list in which an address with TLS would stand.
         list: &'static str,
     },
     /// A file the configuration names cannot be read.
     NoFile {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
 }
 
 impl Wrong {
-    /// What one check finds, in its own words.
+    /// A finding of one check, with its own sentence.
     pub fn said(finding: impl Finding + 'static) -> Wrong {
         Wrong::Said(Box::new(finding))
     }
@@ -243,12 +243,12 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// Where the other one stands.
+/// Writes where the other one stands.
 pub(crate) fn see(f: &mut fmt::Formatter<'_>, place: &Option<TextPlace>) -> fmt::Result {
     place.iter().try_for_each(|place| write!(f, ", see {place}"))
 }
 
-/// What was probably meant.
+/// Writes what was probably meant.
 pub(crate) fn did_you_mean(f: &mut fmt::Formatter<'_>, near: Option<&str>) -> fmt::Result {
     match near {
         Some(near) => write!(f, ", did you mean {near:?}?"),

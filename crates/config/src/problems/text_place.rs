@@ -1,13 +1,13 @@
-//! Where something stands, for messages about something else.
+//! A place in a text, for messages about something else.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Line and column of something, both from 1, the column in characters. Prints as `line:column`, and where a
-/// configuration has several files as `file:line:column`.
+/// The line and column of something, both from 1, the column in characters. Prints as `line:column`, and
+/// where a configuration has several files as `file:line:column`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextPlace {
-    /// The file as it was named, where there are several.
+    /// The file as it was named, if there are several.
     pub file: Option<Arc<str>>,
     /// The line.
     pub line: usize,

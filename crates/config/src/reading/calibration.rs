@@ -1,8 +1,9 @@
-//! What `forebay calibrate` found on a machine: a file that it writes, and that `pipeline.calibration`
-//! names (keta §4.2: constants "obtained off-line and written into a configuration file").
+//! The constants that `forebay calibrate` has measured on a machine: a file that it writes, and that
+//! `pipeline.calibration` names (keta §4.2: constants "obtained off-line and written into a configuration
+//! file").
 //!
-//! What the server needs stands at the top; how it was found is in `[found]`, for people. Costs are
-//! in seconds of one core, so that the file holds for any number of cores the server is given.
+//! The constants for the server stand at the top; `[found]` says for people how they were measured. Costs
+//! are in seconds of one core, so that the file holds for any number of cores.
 
 use crate::Config;
 use crate::problems::problem::{Problem, Wrong};
@@ -30,7 +31,7 @@ pub struct Calibration {
     pub per_rate: [f64; PHASES],
     /// The largest file that is cheaper to send from memory than by sendfile.
     pub file_bytes: Size,
-    /// The pieces in which bodies of up to twice this size are cheaper to send; 0 for none.
+    /// The size of the pieces in which bodies of up to twice this size are cheaper to send; 0 for none.
     pub segment_bytes: Size,
 }
 
@@ -39,11 +40,11 @@ pub struct Calibration {
 pub enum CalibrationError {
     /// The file cannot be read.
     Unreadable(io::Error),
-    /// Something in it is wrong, everything listed.
+    /// The file has faults, all of which are listed.
     Wrong(Vec<Problem>),
 }
 
-/// Where `[found]` names the machine.
+/// The key of `[found]` that names the machine.
 pub const MACHINE: &str = "machine";
 
 /// The machine that a file's text names.
@@ -56,7 +57,7 @@ pub fn machine(text: &str) -> Option<String> {
 const KEYS: [&str; 7] = ["c1", "c2", "file_bytes", "segment_bytes", "a", "b", "found"];
 
 impl Calibration {
-    /// What a request and a byte cost a server with so many cores, as a share of it.
+    /// The cost of a request and of a byte, as a share of a server with this number of cores.
     pub fn costs(&self, cores: u32) -> Costs {
         let cores = f64::from(cores.max(1));
         Costs { request_s: self.request_s / cores, byte_s: self.byte_s / cores }
@@ -81,8 +82,8 @@ impl Calibration {
         read.filter(|_| problems.is_empty()).ok_or(problems)
     }
 
-    /// The file: `about` as a comment at its head, the constants with what they mean, and in `found`
-    /// names and TOML values for people.
+    /// The text of the file: `about` as a comment at its head, the constants with their meanings, and in
+    /// `found` names and TOML values for people.
     pub fn to_toml(&self, about: &str, found: &[(&str, String)]) -> String {
         let phases = |values: &[f64; PHASES]| {
             let one = |phase: Phase| format!("{} = {:?}", phase.name(), values[phase.index()]);
@@ -118,7 +119,7 @@ impl Calibration {
     }
 }
 
-/// A text that is taken apart, and what is wrong with it.
+/// A text while it is parsed, and its faults.
 struct CalibrationText<'t> {
     text: &'t str,
     file: &'t str,
@@ -140,7 +141,7 @@ impl CalibrationText<'_> {
         self.unknown("", table, &KEYS);
         let costs = (self.number("", table, "c1"), self.number("", table, "c2"));
         let file_bytes = self.size(table, "file_bytes");
-        // files of earlier versions do not say it
+        // files of earlier versions do not have it
         let segment_bytes = match table.contains_key("segment_bytes") {
             true => self.size(table, "segment_bytes"),
             false => Some(Size(0)),
@@ -156,7 +157,7 @@ impl CalibrationText<'_> {
         })
     }
 
-    /// Notes every key that is none of `keys`.
+    /// Notes each key that is not among `keys`.
     fn unknown(&mut self, section: &str, table: &dyn TableLike, keys: &[&str]) {
         for (name, item) in table.iter().filter(|(name, _)| !keys.contains(name)) {
             let near = nearest(name, keys.iter().copied()).map(str::to_owned);
@@ -186,7 +187,7 @@ impl CalibrationText<'_> {
         self.fits(&path, item, "a number of at least 0", number)
     }
 
-    /// A size that is the default of the setting of the cache with this name.
+    /// Reads a size that is no larger than the setting of the cache with this name may be.
     fn size(&mut self, table: &dyn TableLike, key: &str) -> Option<Size> {
         let item = self.item(table, key, &format!("{key} = \"512KiB\""))?;
         let size = item.as_str().and_then(|text| text.parse::<Size>().ok());
@@ -212,7 +213,7 @@ impl CalibrationText<'_> {
         Some([accept, receive, process, send])
     }
 
-    /// Passes a value on; notes that there is none.
+    /// Passes a value on; notes a fault if there is none.
     fn fits<T>(
         &mut self,
         path: &str,

@@ -1,5 +1,5 @@
-//! A configuration before its parts are put together: what the top level says, and the listeners
-//! and sites that inherit from it.
+//! A configuration before its parts are put together: the settings of the top level, and the listeners and
+//! sites that inherit them.
 
 use crate::problems::path::Path;
 use crate::problems::problem::Wrong;
@@ -13,15 +13,15 @@ use crate::{
 };
 use forebay_engine::Engine;
 
-/// What a file or a command line says.
+/// The settings of a file or a command line, before they are resolved.
 #[derive(Clone, Debug)]
 pub struct ConfigDraft {
     /// The settings of the process.
     pub process: Config,
-    /// What the top level says about a listener: one of its own if it names an address, and the
+    /// The settings of a listener at the top level: a listener of its own if it has an address, and the
     /// defaults of the others.
     pub listener: ListenerConfig,
-    /// What the top level says about a site: the only one, or the defaults of the others.
+    /// The settings of a site at the top level: the only site, or the defaults of the others.
     pub site: SiteConfig,
     /// The `[[listener]]`s.
     pub listeners: Vec<ListenerConfig>,
@@ -46,7 +46,7 @@ impl Default for ConfigDraft {
 }
 
 impl ConfigDraft {
-    /// Nothing said: the defaults.
+    /// A draft without any settings: the defaults.
     pub fn new() -> ConfigDraft {
         ConfigDraft {
             process: Config::preset(),
@@ -62,7 +62,7 @@ impl ConfigDraft {
         }
     }
 
-    /// Sets the top level's `key` to what `text` says. A list takes it as one more item.
+    /// Sets the top level's `key` to the value of `text`. A list takes it as one more item.
     ///
     /// # Errors
     /// What is wrong with key or text; then nothing is set.
@@ -77,7 +77,7 @@ impl ConfigDraft {
             .unwrap_or_else(|| Err(stray::wrong("", key)))
     }
 
-    /// The listeners there will be, and where they stand.
+    /// The listeners that there will be, each with its place.
     pub fn all_listeners(&self) -> Vec<(Path, ListenerConfig)> {
         let mut own = self.listener.clone();
         // stages that answer other machines need no clients of their own
@@ -100,7 +100,7 @@ impl ConfigDraft {
         self.all_listeners().iter().any(|(_, listener)| listener.engine == Engine::Isolated)
     }
 
-    /// The sites there will be, and where they stand.
+    /// The sites that there will be, each with its place.
     pub fn all_sites(&self) -> Vec<(Path, &SiteConfig)> {
         if self.sites.is_empty() {
             return vec![(Path::default(), &self.site)];
@@ -108,7 +108,8 @@ impl ConfigDraft {
         numbered("site", &self.sites).collect()
     }
 
-    /// The same, and first what the top level says of all of them, if that is none itself.
+    /// All sites, and before them the settings of the top level for all sites, if those make no site of
+    /// their own.
     pub fn every_site(&self) -> Vec<(Path, &SiteConfig)> {
         let mut sites = self.all_sites();
         if !self.sites.is_empty() {
@@ -117,14 +118,15 @@ impl ConfigDraft {
         sites
     }
 
-    /// The configuration it comes to, if nothing is wrong with it ([`ConfigDraft::problems`]).
+    /// Resolves the draft into a configuration, which is valid if there are no
+    /// [problems](ConfigDraft::problems).
     pub fn resolve(self) -> Config {
         let listeners: Vec<_> =
             self.all_listeners().into_iter().map(|(_, listener)| listener).collect();
         let ConfigDraft { mut process, site, sites, classes, rules, tcp, protects, .. } = self;
         process.isolated.is_behind = listeners.is_empty();
         if process.isolated.is_behind {
-            // these are receive's, and there is none
+            // these belong to receive, and there is none
             process.admin.listen = Default::default();
             process.gate = Default::default();
             process.firewall.mode = Default::default();
@@ -136,7 +138,7 @@ impl ConfigDraft {
             config.sites.push(site);
         } else {
             config.sites.extend(sites.into_iter().map(|own| own.inherit(&site)));
-            // what is inherited is for those that it fits
+            // an inherited setting counts for the sites that it fits
             config.sites.iter_mut().for_each(|site| site.tls.acme = site.has_acme());
         }
         config
@@ -144,7 +146,8 @@ impl ConfigDraft {
 }
 
 impl Default for Config {
-    /// Every setting at its default, with the default listener and one site. That has no root.
+    /// The configuration with every setting at its default, the default listener and one site, which has no
+    /// root.
     fn default() -> Config {
         ConfigDraft::new().resolve()
     }

@@ -1,4 +1,4 @@
-//! A [`Config`] as TOML that reads back to the same configuration.
+//! Writes a [`Config`] as TOML that reads back to the same configuration.
 
 use crate::table::{Printer, Section};
 use crate::texts::origin::Shown;
@@ -6,13 +6,13 @@ use crate::{Config, LogConfig, SiteConfig};
 use std::mem;
 
 impl Config {
-    /// All settings as TOML that [`parse`](crate::parse()) reads back to the same configuration, each
-    /// under a comment that says what it means. What has no value is an example in a comment.
+    /// Writes all settings as TOML that [`parse`](crate::parse()) reads back to the same configuration,
+    /// each under a comment with its meaning. A setting without a value is an example in a comment.
     pub fn to_toml(&self) -> String {
         self.printed(Shown::All)
     }
 
-    /// The same for people: values with secrets in them are as they are written in the file.
+    /// Writes the same for people: values with secrets in them are as they are in the file.
     pub fn to_shown_toml(&self) -> String {
         self.printed(Shown::WithoutSecrets)
     }
@@ -23,9 +23,9 @@ impl Config {
         let mut listeners = std::mem::take(&mut config.listeners);
         let mut sites = std::mem::take(&mut config.sites);
         let mut printer = Printer::of(origin, shown);
-        // what there is only one of stands at the top level
+        // the only listener, and the only site, stand at the top level
         let mut listener = if listeners.len() == 1 { listeners.pop() } else { None };
-        // unless what belongs to no site has another log, or names the server otherwise
+        // unless requests of no site have another log, or another server header
         let is_top = matches!(&sites[..], [only] if only.log == config.log
             && only.server_header == config.server_header);
         let mut site = if is_top { sites.pop() } else { None };
@@ -66,7 +66,8 @@ impl Config {
 }
 
 impl Printer {
-    /// Whether the server is named to requests that belong to no site. The first site explains the setting.
+    /// Prints whether the `Server` field goes to requests that belong to no site. The first site explains
+    /// the setting.
     fn top_server_header(&mut self, server_header: bool) {
         let mut top = SiteConfig { server_header, ..SiteConfig::blank() };
         self.terse = true;
@@ -74,7 +75,7 @@ impl Printer {
         self.terse = false;
     }
 
-    /// The log of requests that belong to no site. The first site explains its settings.
+    /// Prints the log of requests that belong to no site. The first site explains its settings.
     fn top_log(&mut self, log: LogConfig) {
         let mut top = SiteConfig { log, ..SiteConfig::blank() };
         self.line("[log]");

@@ -1,4 +1,4 @@
-//! A TOML text, and those it includes, into a [`ConfigDraft`], or everything that is wrong with it.
+//! Reads a TOML text, and those it includes, into a [`ConfigDraft`], or into all their faults.
 
 use crate::problems::path::Path;
 use crate::problems::problem::{Finding, Wrong};
@@ -16,30 +16,30 @@ use std::sync::Arc;
 use std::{fmt, mem};
 use toml_edit::{Document, Table};
 
-/// Most bytes of a configuration file. Ten thousand rules fit.
+/// The most bytes of a configuration file. Ten thousand rules fit.
 pub const LONGEST: u64 = 4 * 1024 * 1024;
 
-/// Most bytes of all files of a configuration together.
+/// The most bytes of all files of a configuration together.
 const LONGEST_TOGETHER: usize = 64 * 1024 * 1024;
 
-/// A text that was taken apart.
+/// The number of a text, and the text parsed.
 type ParsedText = (usize, Document<Arc<str>>);
 
-/// What is wrong with `include`, or hardly meant.
+/// A fault of `include`, or a remark about it.
 #[derive(Debug)]
 enum IncludeFinding {
     /// No file fits the pattern.
     Nothing,
     /// The directory or the file that it names cannot be read.
     Unreadable {
-        /// Its path, with stars.
+        /// The pattern as a path, with stars.
         pattern: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// All files together are too long.
     TooLong {
-        /// Bytes allowed.
+        /// The number of bytes allowed.
         limit: usize,
     },
 }
@@ -93,12 +93,13 @@ impl fmt::Display for SameTable {
 }
 
 impl<'t> ConfigReader<'t> {
-    /// For a text; `file` is its name for messages. It names nothing outside of itself.
+    /// A reader for a text that names nothing outside of itself; `file` is its name for messages.
     pub fn new(text: &'t str, file: &'t str) -> ConfigReader<'t> {
         ConfigReader::reading(text, file, Box::new(NoSource))
     }
 
-    /// For a text, and what it names; `file` is its name for messages.
+    /// A reader for a text, and for the files, variables and secrets that it names; `file` is its name for
+    /// messages.
     pub fn reading(
         text: &'t str,
         file: &'t str,
@@ -108,8 +109,8 @@ impl<'t> ConfigReader<'t> {
         ConfigReader::with(text, file, source, stray::wrong, site_lists)
     }
 
-    /// Reads the whole text, and those that it includes. Of a text that is not TOML only the first place where it is
-    /// not is noted.
+    /// Reads the whole text, and those that it includes. If a text is not valid TOML, only its first syntax
+    /// error is noted.
     pub fn draft(&mut self) -> ConfigDraft {
         let mut draft = ConfigDraft::new();
         let mut parsed: Vec<ParsedText> = self.parse(0).into_iter().collect();
@@ -126,7 +127,7 @@ impl<'t> ConfigReader<'t> {
         draft
     }
 
-    /// Takes a text apart, by its number.
+    /// Parses a text, by its number.
     fn parse(&mut self, number: usize) -> Option<ParsedText> {
         let source = self.texts.0.get(number)?;
         self.start = source.start;
@@ -192,7 +193,7 @@ impl<'t> ConfigReader<'t> {
         first..self.texts.0.len()
     }
 
-    /// The top level: three kinds of section at once, and the lists of two of them.
+    /// Reads the top level, which holds three kinds of section at once, and the lists of two of them.
     fn top(&mut self, draft: &mut ConfigDraft, table: &Table) {
         let root = Path::default();
         for (name, item) in table.iter() {
@@ -219,8 +220,8 @@ impl<'t> ConfigReader<'t> {
         }
     }
 
-    /// Listeners and sites come last, when everything they inherit has been read; sections of each list in the order
-    /// of the texts.
+    /// Reads listeners and sites. They come last, when everything they inherit has been read; the sections
+    /// of each list stand in the order of the texts.
     fn lists(&mut self, draft: &mut ConfigDraft, parsed: &[ParsedText]) {
         for (number, document) in parsed {
             self.start = self.texts.0.get(*number).map_or(0, |text| text.start);
@@ -234,8 +235,8 @@ impl<'t> ConfigReader<'t> {
         }
     }
 
-    /// Reads the sections of a list of the top level, whatever is wrong with them, so that each keeps
-    /// its place in the list.
+    /// Reads the sections of a list of the top level. Each keeps its place in the list, even if it has
+    /// faults.
     fn each<T: Section>(
         &mut self,
         table: &Table,
@@ -252,7 +253,7 @@ impl<'t> ConfigReader<'t> {
     }
 }
 
-/// The text of a file, or what is wrong with it as a whole, and where.
+/// The text of a file, or the fault of the file as a whole, and where it is.
 fn included_text(bytes: io::Result<Vec<u8>>) -> Result<String, (Option<(usize, usize)>, Wrong)> {
     let bytes = bytes.map_err(|error| (None, Wrong::Unreadable(error)))?;
     if bytes.len() as u64 > LONGEST {

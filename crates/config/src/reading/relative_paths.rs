@@ -1,4 +1,4 @@
-//! Relative paths of a configuration, which are relative to the directory of its file.
+//! Makes relative paths of a configuration relative to the directory of its file.
 
 use crate::reading::draft::ConfigDraft;
 use crate::sections::upstreams;
@@ -9,7 +9,7 @@ use crate::{
 use std::path::{Path, PathBuf};
 
 impl ConfigDraft {
-    /// Makes relative paths relative to `directory`; `place` makes of one with `..` one without.
+    /// Makes relative paths relative to `directory`; `place` turns one with `..` into one without.
     pub fn rebase(&mut self, directory: &Path, place: fn(PathBuf) -> PathBuf) {
         // taking a path apart leaves out each "." within it
         let join = |path: &mut PathBuf| *path = directory.join(&*path).components().collect();

@@ -1,4 +1,4 @@
-//! A key where there is none with that name: what is probably meant, or where it belongs.
+//! Unknown keys: what was probably meant, or where the key belongs.
 
 mod foreign;
 
@@ -10,10 +10,10 @@ use crate::{
 use forebay_policy::near::nearest;
 use std::fmt;
 
-/// There is such a setting, but elsewhere.
+/// The setting exists, but in another section.
 #[derive(Debug)]
 struct Misplaced {
-    /// Where.
+    /// The section where it belongs.
     home: String,
 }
 
@@ -29,8 +29,8 @@ impl fmt::Display for Misplaced {
 /// The lists of sections at the top level that are not a site's.
 pub(crate) const SECTIONS: [&str; 6] = ["listener", "site", "class", "rule", "tcp", "protect"];
 
-/// What is wrong with `name` in `section`, which is empty at the top level and else as people are
-/// told it, such as `site.redirect`. Only what may stand there is suggested.
+/// What is wrong with `name` in `section`. The section is empty at the top level, and otherwise as messages
+/// show it, such as `site.redirect`. Only a name that may stand there is suggested.
 pub(crate) fn wrong(section: &str, name: &str) -> Wrong {
     if let Some(wrong) = foreign::wrong(section, name) {
         return wrong;
@@ -69,7 +69,7 @@ pub(crate) fn wrong(section: &str, name: &str) -> Wrong {
     }
 }
 
-/// Where the setting `key` may stand, in words, if that is not in `section`.
+/// The section where the setting `key` may stand, in words, if that is not `section`.
 pub(crate) fn elsewhere(section: &str, key: &str) -> Option<&'static str> {
     if below(section).iter().any(|other| other == key) {
         return None;
@@ -81,7 +81,7 @@ pub(crate) fn elsewhere(section: &str, key: &str) -> Option<&'static str> {
     }
 }
 
-/// What may stand in a section, by names below it; of a list of sections its name alone.
+/// The names that may stand in a section; a list of sections is given by its name alone.
 pub(crate) fn below(section: &str) -> Vec<String> {
     let all = vocabulary();
     let keys = all.iter().filter_map(|key| match section {
@@ -112,7 +112,7 @@ fn last(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or(key)
 }
 
-/// The section that `key` stands in, as it is written, within `section` or at the top level.
+/// The section that `key` stands in, in brackets as in a file, within `section` or at the top level.
 fn bracket(section: Option<&str>, key: &str) -> String {
     let within = section.map_or(String::new(), |section| format!("{section}."));
     let home = format!("{within}{}", key.rsplit_once('.').map_or("", |(home, _)| home));
@@ -121,7 +121,7 @@ fn bracket(section: Option<&str>, key: &str) -> String {
     if is_list { format!("[[{home}]]") } else { format!("[{home}]") }
 }
 
-/// Items of a sentence.
+/// Joins items as in a sentence.
 fn or(items: &[String]) -> String {
     match items {
         [front @ .., last] if !front.is_empty() => format!("{} or {last}", front.join(", ")),
@@ -129,7 +129,7 @@ fn or(items: &[String]) -> String {
     }
 }
 
-/// All keys there can be, each below the section it stands in.
+/// All keys that exist, each with the section it stands in.
 fn vocabulary() -> Vec<String> {
     fn add(keys: &mut Vec<String>, section: &str, rows: &[SettingDescription]) {
         let dot = if section.is_empty() { "" } else { "." };
@@ -160,7 +160,7 @@ fn has<T: Section>(name: &str) -> bool {
         || T::LISTS.iter().any(|list| list.name == name)
 }
 
-/// Where the key or section `name` belongs, if that is the top level or a section next to it.
+/// The section where the key or section `name` belongs, if that is the top level or a section next to it.
 pub(crate) fn home(name: &str) -> Option<String> {
     let is_section = |row: &SettingDescription| row.subsection() == name;
     match name {
@@ -183,7 +183,7 @@ pub(crate) fn home(name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// What is said of a key in a section.
+    /// The message about a key in a section.
     fn said(section: &str, name: &str) -> String {
         wrong(section, name).to_string()
     }
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Whatever a key is mistaken for, in whatever section.
+    /// Each key, and each with a typing error, in every section.
     #[test]
     fn nothing_is_suggested_that_would_be_unknown_again() {
         let keys = vocabulary();

@@ -1,4 +1,4 @@
-//! Certificates by ACME: from which authority, and which sites want them.
+//! Certificates by ACME: the authority, and the sites that want them.
 
 use crate::SiteConfig;
 use crate::problems::problem::Wrong;
@@ -10,7 +10,7 @@ use forebay_site::rules::Host;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How an authority may look whether a name is ours, as it is written.
+/// The challenges as they are written.
 const WAYS: [(&str, ChallengeKind); 4] = [
     ("http-01", ChallengeKind::Http),
     ("tls-alpn-01", ChallengeKind::TlsAlpn),
@@ -21,15 +21,15 @@ const WAYS: [(&str, ChallengeKind); 4] = [
 /// The longest word of a command.
 const MOST_WORD_BYTES: usize = 4096;
 
-/// Where the directory of an authority is (RFC 8555 §7.1.1).
+/// The URL of an authority's directory (RFC 8555 §7.1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryUrl(String);
 
-/// One way for an authority to look.
+/// A challenge by which an authority checks a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Challenge(pub ChallengeKind);
 
-/// How an authority reaches the operator.
+/// An address at which an authority reaches the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contact(String);
 
@@ -37,7 +37,7 @@ pub struct Contact(String);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandWord(String);
 
-/// What is said about the authority.
+/// The settings of the authority.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AcmeConfig {
     /// `acme.directory`; it has a default
@@ -63,44 +63,44 @@ pub struct AcmeConfig {
 }
 
 impl AcmeConfig {
-    /// Where the authority's directory is.
+    /// The URL of the authority's directory.
     pub fn url(&self) -> &str {
         self.directory.as_ref().map_or("", |directory| &directory.0)
     }
 
-    /// What the authority is told of the operator.
+    /// How the authority can reach the operator.
     pub fn contacts(&self) -> Vec<String> {
         self.contact.iter().map(|contact| contact.0.clone()).collect()
     }
 
-    /// The command by which records of the name service are made, its path first; none if it is empty.
+    /// The command that makes DNS records, its path first; empty if there is none.
     pub fn hook(&self) -> Vec<String> {
         self.dns_hook.iter().map(|word| word.0.clone()).collect()
     }
 
-    /// Whether an authority may look in this way.
+    /// Whether an authority may use this challenge.
     pub fn has(&self, kind: ChallengeKind) -> bool {
         self.challenges.iter().any(|way| way.0 == kind)
     }
 
-    /// Where everything from that authority is kept.
+    /// The directory for everything from that authority.
     pub fn files(&self) -> Storage {
         Storage::new(self.storage.as_deref().unwrap_or(Path::new("")), self.url())
     }
 }
 
 impl SiteConfig {
-    /// Whether its certificate comes by ACME: one that it names itself stands.
+    /// Whether the site's certificate comes by ACME: not if it names a certificate itself.
     pub fn has_acme(&self) -> bool {
         self.tls.acme && self.tls.pairs.is_empty() && !self.hosts.is_empty()
     }
 
-    /// Whether it has a certificate, or will have one.
+    /// Whether the site has a certificate, or will have one.
     pub fn has_certificate(&self) -> bool {
         !self.tls.pairs.is_empty() || self.has_acme()
     }
 
-    /// The certificate that it wants by ACME.
+    /// The certificate that the site wants by ACME.
     pub fn wanted(&self) -> Option<WantedCertificate> {
         // authorities refuse a name that a wildcard of the same certificate is for
         let hosts = self.hosts.iter().filter(|host| !self.has_wildcard_for(host));
@@ -108,7 +108,7 @@ impl SiteConfig {
         self.has_acme().then(|| WantedCertificate { site: self.name().to_string(), names: names() })
     }
 
-    /// Whether a certificate for its hosts is for this one by a wildcard, which is for one level.
+    /// Whether one of the hosts is a wildcard that covers this host: the star stands for one level.
     fn has_wildcard_for(&self, host: &Host) -> bool {
         let Some((_, above)) = host.name().split_once('.').filter(|_| !host.is_wildcard()) else {
             return false;
@@ -117,7 +117,7 @@ impl SiteConfig {
     }
 }
 
-/// As it stands in a certificate.
+/// The host as it stands in a certificate.
 fn dns_name(host: &Host) -> String {
     let star = if host.is_wildcard() { "*." } else { "" };
     format!("{star}{}", host.name())

@@ -35,31 +35,31 @@ pub struct CgiSection {
     pub spool: Size,
     /// `limits.*`
     pub limits: CgiLimits,
-    /// What other routes have, too.
+    /// Settings that other routes have, too.
     pub upstreams: UpstreamsConfig,
 }
 
-/// What the programs of one request may take.
+/// The limits of the program that answers one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CgiLimits {
-    /// `limits.time`: from the start of the program to its end.
+    /// `limits.time`: the time from the start of the program to its end.
     pub time: Duration,
-    /// `limits.output`: what it may answer, head and body.
+    /// `limits.output`: the size of its answer, head and body.
     pub output: Size,
-    /// `limits.memory`: of each of its processes, and in memory of all of them.
+    /// `limits.memory`: the memory of each of its processes, and of all of them together.
     pub memory: Size,
-    /// `limits.cpu`: of a processor, in a control group.
+    /// `limits.cpu`: the share of a processor, in a control group.
     pub cpu: Optional<Percent>,
-    /// `limits.processes`: how many there may be, the program itself among them.
+    /// `limits.processes`: the number of its processes, the program itself included.
     pub processes: u64,
 }
 
-/// What is run for a request.
+/// The programs of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CgiPrograms {
-    /// The program that the path names beneath this directory.
+    /// The program that the request's path names beneath this directory.
     Beneath(PathBuf),
-    /// This one, whatever the path.
+    /// One program, whatever the path.
     One(PathBuf),
 }
 
@@ -72,23 +72,24 @@ impl CgiPrograms {
     }
 }
 
-/// A route to programs, as far as those concern it that run them: nothing in it comes from a request.
+/// A route to programs, as the process that runs them sees it: nothing in it comes from a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CgiRoute {
-    /// What is run.
+    /// The programs.
     pub programs: CgiPrograms,
-    /// Who runs it, if the route says so.
+    /// The user that runs it, if the route names one.
     pub user: Option<Account>,
-    /// Variables that it is given, whatever the request says.
+    /// Variables that it gets, whatever the request says.
     pub set: Vec<(Box<str>, Box<str>)>,
-    /// What it may take.
+    /// The limits of a program.
     pub limits: CgiLimits,
-    /// So many run at once.
+    /// The largest number of its programs that run at once.
     pub in_flight: u64,
 }
 
 impl CgiRoute {
-    /// What a server calls it that asks for it: the same for the same route in processes of one program.
+    /// The number by which a server asks for the route: the same for the same route in processes of one
+    /// program.
     pub fn number(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
@@ -96,7 +97,7 @@ impl CgiRoute {
     }
 }
 
-/// A route to programs, in which everything is right.
+/// A route to programs whose settings are valid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CgiConfig {
     section: CgiSection,
@@ -104,12 +105,12 @@ pub struct CgiConfig {
 }
 
 impl CgiConfig {
-    /// For which paths they answer.
+    /// The paths that the programs answer.
     pub fn path(&self) -> Scope {
         self.section.path.clone().unwrap_or_else(Scope::any)
     }
 
-    /// The key that says what is run.
+    /// The key that names the programs.
     pub fn key(&self) -> &'static str {
         match self.programs {
             CgiPrograms::Beneath(_) => "directory",
@@ -117,7 +118,7 @@ impl CgiConfig {
         }
     }
 
-    /// What relative paths begin at `directory`.
+    /// Makes relative paths relative to the directory that `join` adds.
     pub(crate) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
         let CgiSection { directory, program, .. } = &mut self.section;
         directory.iter_mut().chain(program).for_each(join);
@@ -125,12 +126,12 @@ impl CgiConfig {
         join(path);
     }
 
-    /// What the site is told of it.
+    /// The route as the site takes it.
     pub fn route(&self) -> Route {
         Route { compress: self.section.upstreams.compress.0.clone(), ..Route::all(self.path()) }
     }
 
-    /// What those are told that run the programs.
+    /// The route as the launcher takes it, which runs the programs.
     pub fn launched(&self) -> CgiRoute {
         let CgiSection { user, set, limits, in_flight, .. } = &self.section;
         CgiRoute {
@@ -142,8 +143,8 @@ impl CgiConfig {
         }
     }
 
-    /// How the launcher is asked, which answers as an application does that speaks FastCGI. `root` is that of the
-    /// site.
+    /// The settings by which the launcher is asked, which answers like an application that speaks FastCGI.
+    /// `root` is that of the site.
     pub fn settings(&self, root: &Path) -> settings::FastCgiSettings {
         let upstreams = self.upstreams();
         let own = self.path().path().unwrap_or_default().to_owned();
@@ -157,7 +158,7 @@ impl CgiConfig {
                 root: root.strip_suffix(b"/").unwrap_or(root).into(),
                 ambiguous: Ambiguous::Refuse,
                 keep: false,
-                // those who run the program know them from the file
+                // the launcher knows the variables from the file
                 set: Vec::new(),
                 program: Some(own.into()),
             },
@@ -169,7 +170,7 @@ impl CgiConfig {
         }
     }
 
-    /// There is one launcher, which is asked once.
+    /// The settings of the route's one upstream, the launcher, which is asked once.
     fn upstreams(&self) -> UpstreamsConfig {
         let CgiSection { in_flight, upstreams, .. } = &self.section;
         UpstreamsConfig {

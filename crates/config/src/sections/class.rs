@@ -1,4 +1,4 @@
-//! The settings of a class: which requests are served first, and how long may be waited.
+//! The settings of a class: its place in the order of requests, and the wait that is acceptable.
 
 use crate::problems::problem::Wrong;
 use crate::table::{Preset, Section, Setting};
@@ -11,13 +11,13 @@ use std::time::Duration;
 /// The most classes there can be.
 pub(crate) const MOST_CLASSES: usize = 16;
 
-/// The class there is if none is configured.
+/// The class that exists if none is configured.
 pub(crate) const ONLY_CLASS: &str = "default";
 
 /// A class of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassConfig {
-    /// The program that has added it; `None` if it is the file's.
+    /// The program that has added the class; `None` if it is the file's.
     pub owner: Option<Box<str>>,
     /// `name`
     pub name: Option<ClassName>,
@@ -35,7 +35,7 @@ pub struct ClassConfig {
     pub keep_alive: ClassKeepAlive,
 }
 
-/// How long idle connections of a class are kept: what it does not say is that of all.
+/// How long idle connections of a class are kept. The general settings replace what is not set here.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassKeepAlive {
     /// `keep_alive.idle`
@@ -49,7 +49,7 @@ pub struct ClassKeepAlive {
 }
 
 impl ClassKeepAlive {
-    /// Whether it says anything.
+    /// Whether any of these is set.
     pub fn is_said(&self) -> bool {
         *self != ClassKeepAlive::default()
     }
@@ -60,12 +60,12 @@ impl ClassKeepAlive {
 pub struct ClassName(String);
 
 impl ClassName {
-    /// One that was read before.
+    /// The class name in a text that was read before.
     pub(crate) fn of(text: &str) -> ClassName {
         ClassName(text.to_owned())
     }
 
-    /// As it was written.
+    /// The name as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! On what of a request a rule of a site depends: the same words as in a rule of the policy.
+//! The conditions of a site's rules on a request: the same words as in a rule of the policy.
 
 use crate::ClassName;
 use crate::problems::problem::Wrong;
@@ -12,7 +12,7 @@ use forebay_policy::pattern::{MethodPattern, SitePattern};
 use forebay_policy::query::Parameter;
 use forebay_site::rules::RequestConditions;
 
-/// What a request must be like, as it is written.
+/// Conditions on a request, as they are written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ConditionKeys {
     /// `client`
@@ -36,7 +36,7 @@ pub(crate) struct ConditionKeys {
 }
 
 impl ConditionKeys {
-    /// What the content is told of them.
+    /// The conditions as the site takes them.
     ///
     /// # Errors
     /// The key that is wrong, and what is wrong with it.
@@ -67,7 +67,7 @@ impl ConditionKeys {
         })
     }
 
-    /// Keys that say it.
+    /// Keys that express the conditions.
     pub(crate) fn of(conditions: &RequestConditions) -> ConditionKeys {
         let RequestConditions { of_policy, classes, is_https } = conditions;
         let scheme = |is_https: bool| match is_https {

@@ -43,11 +43,11 @@ pub struct FastCgiSection {
     pub status: Option<CheckPath>,
     /// `set`
     pub set: Variables,
-    /// What all routes have.
+    /// Settings that all routes have.
     pub upstreams: UpstreamsConfig,
 }
 
-/// A route to applications that speak FastCGI, in which everything is right.
+/// A route to applications that speak FastCGI whose settings are valid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FastCgiConfig(FastCgiSection);
 
@@ -57,28 +57,28 @@ impl FastCgiConfig {
         &self.0.upstreams.reserve
     }
 
-    /// Beneath which paths they run files.
+    /// The paths beneath which the applications run files.
     pub fn path(&self) -> Scope {
         self.0.path.clone().unwrap_or_else(Scope::any)
     }
 
-    /// Where they are, and the key that says so: backups come last.
+    /// The addresses of the applications, each list with its key: backups come last.
     pub fn to(&self) -> [(&'static str, &[FastCgiAddress]); 2] {
         [("to", &self.0.to.0), ("backup", &self.0.backup.0)]
     }
 
-    /// What relative paths begin at `directory`.
+    /// Makes relative paths relative to the directory that `join` adds.
     pub(crate) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
         let FastCgiSection { to, backup, upstreams, .. } = &mut self.0;
         let before = to.0.clone();
         let all = to.0.iter_mut().chain(&mut backup.0);
         all.for_each(|to| crate::sections::upstreams::rebase(&mut to.0, join));
         upstreams.weights.rename(&before, &to.0);
-        // where the application finds files is its own matter, but a relative path is none of its own
+        // the application has a file system of its own, but a relative path can only mean this directory
         self.0.root.iter_mut().for_each(join);
     }
 
-    /// What the site is told of it.
+    /// The route as the site takes it.
     pub fn route(&self) -> Route {
         let FastCgiSection { extension, index, fallback, set, upstreams, .. } = &self.0;
         let ending = extension.clone().filter(|_| self.0.check_local);
@@ -99,29 +99,31 @@ impl FastCgiConfig {
         }
     }
 
-    /// Variables of requests to it.
+    /// Variables of requests to the application.
     pub(crate) fn set(&self) -> &[(Box<str>, Box<str>)] {
         &self.0.set.0
     }
 
-    /// Whether they run files of the site.
+    /// Whether the applications run files of the site.
     pub(crate) fn runs_files(&self) -> bool {
         self.0.check_local
     }
 
-    /// Beneath which path they are if they run no files, without a slash at its end.
+    /// The path of an application that runs no files, without a slash at its end.
     fn program(&self) -> Option<Box<[u8]>> {
         let path = self.path().path().unwrap_or_default().to_owned();
         let path = path.strip_suffix('/').unwrap_or(&path).as_bytes().into();
         Some(path).filter(|_| !self.runs_files())
     }
 
-    /// Where the application finds its scripts, as the text says it. `root` is that of the site.
+    /// The directory where the application finds its scripts, as the text has it. `root` is that of the
+    /// site.
     pub fn root<'r>(&'r self, root: Option<&'r Path>) -> &'r Path {
         self.0.root.as_deref().or(root).unwrap_or(Path::new("/"))
     }
 
-    /// What the proxy is told of it; of where its scripts are, this.
+    /// The settings of the application as the proxy takes them, with `root` as the directory of its
+    /// scripts.
     pub fn settings(&self, root: &Path) -> settings::FastCgiSettings {
         let FastCgiSection { to, backup, ambiguous, set, upstreams, .. } = &self.0;
         let addresses = |of: &[FastCgiAddress]| of.iter().map(|to| to.0.clone()).collect();

@@ -1,4 +1,4 @@
-//! The servers of a site that say which requests may pass.
+//! The servers of a site that decide which requests may pass.
 
 use crate::problems::problem::Wrong;
 use crate::sections::rules::{PATHS_EXCEPT, guarded};
@@ -47,7 +47,7 @@ pub struct ForwardAuthSection {
     pub tls: UpstreamTlsKeys,
 }
 
-/// A server that says which requests may pass, of which everything is right.
+/// A server that decides which requests may pass, with valid settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForwardAuth {
     section: ForwardAuthSection,
@@ -55,42 +55,42 @@ pub struct ForwardAuth {
 }
 
 impl ForwardAuth {
-    /// For which paths it is asked.
+    /// The paths for which the server is asked.
     pub fn paths(&self) -> &GuardedPaths {
         &self.paths
     }
 
-    /// Where people sign in, if that is a path of the site.
+    /// The path of the sign-in page, if it is on the same site.
     pub(crate) fn sign_in_path(&self) -> Option<&str> {
         self.section.sign_in.as_ref()?.path()
     }
 
-    /// Where they are.
+    /// The addresses of the server.
     pub fn to(&self) -> &[HttpAddress] {
         &self.section.to.0
     }
 
-    /// The same.
+    /// The addresses of the server, to be changed.
     pub(crate) fn to_mut(&mut self) -> &mut [HttpAddress] {
         &mut self.section.to.0
     }
 
-    /// The fields that its server gives.
+    /// The fields that the server gives to requests.
     pub fn copy(&self) -> &[FieldName] {
         &self.section.copy
     }
 
-    /// How they are spoken with through TLS, if they are.
+    /// The settings of TLS to the server, if it is spoken.
     pub fn tls(&self) -> Option<Box<settings::UpstreamTlsSettings>> {
         self.section.tls.settings(self.to())
     }
 
-    /// The same as it is written.
+    /// The settings of TLS as they are written.
     pub(crate) fn tls_mut(&mut self) -> &mut UpstreamTlsKeys {
         &mut self.section.tls
     }
 
-    /// What the proxy is told of it.
+    /// The settings of the authority as the proxy takes them.
     pub fn settings(&self) -> settings::ProxySettings {
         let ForwardAuthSection { to, uri, copy, sign_in, host, .. } = &self.section;
         let to = to.0.iter().map(|to| to.0.address.clone()).collect();
@@ -100,9 +100,9 @@ impl ForwardAuth {
             None => (uri, None),
         };
         let mut path = Vec::new();
-        // it was looked at when it was read
+        // the path was checked when it was read
         let _ = normalise(raw.as_bytes(), &mut path);
-        // what is not a person's to say here is as it is for a route that says nothing
+        // settings that this section lacks are those of a route without any
         let upstreams = UpstreamsConfig {
             retries: 1,
             retry_budget: Percent(2000),

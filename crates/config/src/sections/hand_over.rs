@@ -25,11 +25,11 @@ pub struct HandOverSection {
     pub taken_by_reading: bool,
     /// `relay`
     pub relay: bool,
-    /// What other routes have, too.
+    /// Settings that other routes have, too.
     pub upstreams: UpstreamsConfig,
 }
 
-/// A route to receivers in which everything is right.
+/// A route to receivers whose settings are valid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HandOverConfig(HandOverSection);
 
@@ -39,37 +39,37 @@ impl HandOverConfig {
         &self.0.upstreams.reserve
     }
 
-    /// Which paths they answer.
+    /// The paths that the receivers answer.
     pub fn path(&self) -> Scope {
         self.0.path.clone().unwrap_or_else(Scope::any)
     }
 
-    /// Where they are.
+    /// The addresses of the receivers.
     pub fn to(&self) -> &[ReceiverAddress] {
         &self.0.to.0
     }
 
-    /// Whether they keep the connections.
+    /// Whether the receivers keep the connections.
     pub fn keeps(&self) -> bool {
         self.0.keep
     }
 
-    /// Whether requests are passed on whose client's socket is of no use to them.
+    /// Whether a request whose client's socket is useless to a receiver is passed on instead.
     pub fn relays(&self) -> bool {
         self.0.relay
     }
 
-    /// What relative paths begin at `directory`.
+    /// Makes relative paths relative to the directory that `join` adds.
     pub(crate) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
         self.0.to.0.iter_mut().for_each(|to| crate::sections::upstreams::rebase(&mut to.0, join));
     }
 
-    /// What the site is told of it.
+    /// The route as the site takes it.
     pub fn route(&self) -> Route {
         Route { hands_over: true, ..Route::all(self.path()) }
     }
 
-    /// What the handler is told of it.
+    /// The settings of the receiver as the handler takes them.
     pub fn settings(&self) -> HandOverSettings {
         let HandOverSection { to, keep, taken_by_reading, relay, upstreams, .. } = &self.0;
         let to = to.0.iter().map(|to| to.0.clone()).collect();
@@ -79,7 +79,8 @@ impl HandOverConfig {
     }
 }
 
-/// How requests are passed on to these receivers over pairs of sockets: as a proxy does that changes nothing.
+/// The settings by which requests are passed on to these receivers over pairs of sockets: like a proxy that
+/// changes nothing.
 fn relay_settings(mut group: GroupSettings) -> ProxySettings {
     group.timeouts.silence = group.timeouts.head;
     ProxySettings {

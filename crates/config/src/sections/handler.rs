@@ -1,5 +1,5 @@
-//! Routes of a site to handlers: code of the program that the server is a part of. No file can name one; who builds
-//! the program does.
+//! Routes of a site to handlers: code of the program that the server is a part of. A file cannot name a
+//! handler; the program passes it to the builder.
 
 use crate::sections::upstreams::UpstreamsConfig;
 use forebay_site::rules::{Route, Scope};
@@ -9,21 +9,21 @@ use forebay_upstream::settings::InsideSettings;
 /// A route to a handler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HandlerRoute {
-    /// Which paths it answers.
+    /// The paths that the handler answers.
     pub path: Scope,
     /// The handler.
     pub code: InsideCode,
-    /// Its bounds.
+    /// The handler's bounds.
     pub limits: HandlerLimits,
 }
 
 impl HandlerRoute {
-    /// What the site is told of it.
+    /// The route as the site takes it.
     pub(crate) fn route(&self) -> Route {
         Route::all(self.path.clone())
     }
 
-    /// What the handler of requests is told of it.
+    /// The settings of the handler as the request handler takes them.
     pub(crate) fn settings(&self) -> InsideSettings {
         let group = UpstreamsConfig::default().group(Vec::new(), Vec::new(), None);
         InsideSettings { group, code: self.code.clone(), limits: self.limits }

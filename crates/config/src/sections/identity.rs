@@ -14,7 +14,7 @@ pub struct IdentitySettings {
     pub cookie: Option<CookieName>,
     /// `identity.remove`
     pub remove: bool,
-    /// Another stage has the keys, and verifies.
+    /// Whether another stage has the keys, and verifies.
     pub is_verified_before: bool,
 }
 
@@ -24,7 +24,7 @@ impl IdentitySettings {
         self.cookie.as_ref().map_or("forebay_id", |name| &name.0)
     }
 
-    /// The cookie that applications are not told of, if there is one.
+    /// The cookie that is hidden from applications, if there is one.
     pub fn hidden_cookie(&self) -> Option<&str> {
         let is_hidden = self.remove && (self.keys.is_some() || self.is_verified_before);
         is_hidden.then(|| self.cookie())

@@ -1,5 +1,5 @@
-//! What stages are told: `[isolated]`, or `[stages]`, which is the same table and asks for stages whatever the engine of
-//! who accepts.
+//! Settings of stages: `[isolated]`, or `[stages]`, which is the same table and asks for stages whatever
+//! engine accepts the connections.
 
 use crate::problems::problem::Wrong;
 use crate::problems::quoted::quote;
@@ -16,23 +16,23 @@ use forebay_upstream::settings::{HttpUpstream, UpstreamAddress, UpstreamTlsSetti
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What answers at an address of a stage.
+/// The kind of software at an address of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageKind {
     /// Other software, which speaks HTTP/1.1: `http://`, `unix:`.
     Foreign,
     /// Our own stage on another machine, through TLS in which both sides show certificates: `tls://`.
     Sealed,
-    /// The same in clear: `tcp://`.
+    /// Our own stage on another machine, in clear: `tcp://`.
     Clear,
 }
 
-/// Where a stage is that this server does not start: other software, or another machine.
+/// The address of a stage that this server does not start: other software, or another machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageAddress {
-    /// Where.
+    /// The address.
     pub to: UpstreamAddress,
-    /// What answers there.
+    /// The kind of software there.
     pub kind: StageKind,
 }
 
@@ -67,10 +67,10 @@ impl Written for StageAddress {
     }
 }
 
-/// What only stages are told.
+/// Settings of stages alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Isolated {
-    /// It was called `[stages]`: there are stages whatever the engine.
+    /// Whether the table was called `[stages]`: there are stages whatever the engine.
     pub is_asked: bool,
     /// `isolated.process`
     pub process: u64,
@@ -88,7 +88,7 @@ pub struct Isolated {
     pub keys: Option<PathBuf>,
     /// `isolated.unencrypted`
     pub unencrypted: bool,
-    /// No clients come here: the stages answer those of other machines.
+    /// Whether no clients come here: the stages answer those of other machines.
     pub is_behind: bool,
     /// `isolated.http2`
     pub http2: Switch,
@@ -113,12 +113,12 @@ pub struct Isolated {
 }
 
 impl Isolated {
-    /// How many processes there are for a stage.
+    /// The number of processes of a stage.
     pub fn instances(&self, role: Role) -> u64 {
         let is_asked = match role {
             Role::Receive => return u64::from(!self.is_behind),
             Role::Process => !self.is_behind || !self.process_listen.is_empty(),
-            // whom those ask that are not started here is their own affair
+            // a process that is not started here brings its own respond
             Role::Respond => self.instances(Role::Process) > 0 || !self.respond_listen.is_empty(),
         };
         match role {
@@ -128,7 +128,7 @@ impl Isolated {
         }
     }
 
-    /// Where a stage is asked that is not started here: other software, or other machines.
+    /// The addresses of a stage that is not started here: other software, or other machines.
     pub fn elsewhere(&self, role: Role) -> &[StageAddress] {
         match role {
             Role::Receive => &[],
@@ -137,12 +137,12 @@ impl Isolated {
         }
     }
 
-    /// Whether other software does a stage's part: none of ours on another machine does.
+    /// Whether other software takes a stage's part; our own stages on other machines do not count.
     pub fn is_foreign(&self, role: Role) -> bool {
         self.elsewhere(role).iter().any(|one| one.kind == StageKind::Foreign)
     }
 
-    /// Where a stage is asked by other machines.
+    /// The addresses at which other machines ask a stage.
     pub fn listen(&self, role: Role) -> &[Listen] {
         match role {
             Role::Receive => &[],
@@ -156,7 +156,7 @@ impl Isolated {
         Role::ALL.into_iter().any(|role| !self.listen(role).is_empty())
     }
 
-    /// Whether a stage shows its certificate: it is asked by other machines, or asks others, through TLS.
+    /// Whether a stage shows its certificate: other machines ask it, or it asks them, through TLS.
     pub fn shows_keys(&self, role: Role) -> bool {
         let is_asked = !self.unencrypted && !self.listen(role).is_empty();
         let mut next = role.next().into_iter().flat_map(|next| self.elsewhere(next));
@@ -169,7 +169,8 @@ impl Isolated {
         self.keys.as_deref().map(|directory| StageKeyFiles::within(directory, role))
     }
 
-    /// How the next stage is spoken with on other machines by this one; `None` if that is not through TLS.
+    /// The settings of TLS to the next stage on other machines; `None` if that is not spoken with through
+    /// TLS.
     pub fn tls_to(&self, role: Role) -> Option<UpstreamTlsSettings> {
         let next = role.next()?;
         let is_sealed = self.elsewhere(next).iter().any(|one| one.kind == StageKind::Sealed);
@@ -183,17 +184,18 @@ impl Isolated {
         })
     }
 
-    /// Whether instances are asked over HTTP/2: our own are, if that is wanted.
+    /// Whether instances are asked over HTTP/2: only our own, and only if that is configured.
     pub fn is_http2(&self, is_own: bool) -> bool {
         is_own && self.http2 == Switch::On
     }
 
-    /// Whether the answers come from other software: what asks it decides whom, too.
+    /// Whether the answers come from other software. One such stage is enough, because it also chooses the
+    /// next stage.
     pub fn is_answered_elsewhere(&self) -> bool {
         Role::ALL.into_iter().any(|role| self.is_foreign(role))
     }
 
-    /// What a link keeps to, whose instances are our own or others.
+    /// The settings of a link to instances of our own, or to others.
     pub fn link(&self, is_own: bool) -> LinkSettings {
         LinkSettings {
             choice: self.balance,
@@ -209,14 +211,14 @@ impl Isolated {
 }
 
 impl Config {
-    /// Whether requests are decided and answered by stages.
+    /// Whether stages decide about requests and answer them.
     pub fn has_stages(&self) -> bool {
         self.isolated.is_asked
             || self.isolated.listens()
             || self.listeners.iter().any(|one| one.engine == Engine::Isolated)
     }
 
-    /// Whether a name service says where stages are.
+    /// Whether addresses of stages have names that must be looked up.
     pub fn names_stages(&self) -> bool {
         let elsewhere = Role::ALL.into_iter().flat_map(|role| self.isolated.elsewhere(role));
         self.has_stages() && elsewhere.into_iter().any(|one| one.to.is_looked_up())
@@ -229,7 +231,7 @@ impl Config {
 }
 
 impl Isolated {
-    /// Relative paths begin in this directory.
+    /// Makes relative paths relative to the directory that `join` adds.
     pub(crate) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
         let lists = self.process_at.iter_mut().chain(&mut self.respond_at);
         lists.for_each(|one| upstreams::rebase(&mut one.to, join));
@@ -240,16 +242,16 @@ impl Isolated {
 /// The files of one stage for TLS with other machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageKeyFiles {
-    /// Who has signed the certificates of all stages.
+    /// The certificate of the authority that has signed the certificates of all stages.
     pub authority: PathBuf,
     /// The stage's own certificate.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The stage's own key.
     pub key: PathBuf,
 }
 
 impl StageKeyFiles {
-    /// What they are called in a directory.
+    /// The names of the files in a directory.
     pub fn within(directory: &Path, role: Role) -> StageKeyFiles {
         StageKeyFiles {
             authority: directory.join("ca.pem"),
@@ -259,7 +261,7 @@ impl StageKeyFiles {
     }
 }
 
-/// The name in the certificate of a stage, by which those that ask it know it, wherever it is.
+/// The name in the certificate of a stage, by which its peers know it, wherever it runs.
 pub fn stage_name(role: Role) -> String {
     format!("{role}.forebay.internal")
 }

@@ -1,12 +1,12 @@
-//! The settings of a listener: addresses, and what serves clients that connect to them.
+//! The settings of a listener: addresses, and the engine that serves their clients.
 
 use crate::table::{Preset, Section, Setting};
 use crate::{AutoCount, ListenEndpoint};
 use forebay_engine::Engine;
 
-/// Threads of a pool, unless configured.
+/// The default number of threads of a pool.
 pub const POOL_THREADS: u64 = 64;
-/// Most threads of `threads`, unless configured.
+/// The default largest number of threads of `threads`.
 pub const MOST_THREADS: u64 = 1024;
 
 /// Addresses that are served in the same way.
@@ -30,16 +30,16 @@ pub struct ListenerConfig {
     pub proxy_protocol: bool,
 }
 
-/// Where connections are accepted if nothing says where.
+/// The address where connections are accepted if none is configured.
 pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
 impl ListenerConfig {
-    /// What a `[[listener]]` has if it says nothing itself: all but the addresses.
+    /// The settings that a `[[listener]]` inherits: all but the addresses.
     pub(crate) fn heir(&self) -> ListenerConfig {
         ListenerConfig { listen: Vec::new(), ..self.clone() }
     }
 
-    /// Whether each connection keeps a thread, and there are as many as may answer at once.
+    /// Whether each connection keeps a thread, and as many threads exist as may answer at once.
     pub(crate) fn has_all_answering(&self) -> bool {
         let are_there = match self.answering {
             AutoCount::Fixed(answering) => answering <= self.workers.or(self.engine_threads()),
@@ -48,14 +48,15 @@ impl ListenerConfig {
         self.engine.has_thread_each() && are_there
     }
 
-    /// The most threads that an engine with one for each connection has unless it is told how many.
+    /// The most threads that an engine with a thread for each connection has, unless a number is
+    /// configured.
     fn engine_threads(&self) -> u64 {
         if self.engine == Engine::Pool { POOL_THREADS } else { MOST_THREADS }
     }
 }
 
 impl Default for ListenerConfig {
-    /// Every setting at its default; there is no address.
+    /// Every setting at its default, without an address.
     fn default() -> ListenerConfig {
         ListenerConfig::preset()
     }

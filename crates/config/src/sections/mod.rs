@@ -6,7 +6,7 @@
 //! | [`listener`], `site` | a listener and a site |
 //! | `class`, `rule` | a class and a rule |
 //! | `rules` | the lists of a site |
-//! | `conditions` | on what of a request a rule of a site depends |
+//! | `conditions` | the conditions of a site's rules on a request |
 //! | `handler` | routes to handlers of the program |
 //! | `proxy`, `fastcgi`, `hand_over`, `forward_auth`, `upstreams` | routes to applications, servers that decide, and what all of them have |
 //! | `tcp` | connections that are passed on as they are |

@@ -6,10 +6,11 @@ use crate::values::optional::Optional;
 use crate::values::value::Written;
 use std::net::IpAddr;
 
-/// Where the server is the first to say something: FTP, SSH, Telnet, SMTP, POP3, NNTP, IMAP, submission of mail, MySQL, VNC.
+/// The ports of protocols in which the server speaks first: FTP, SSH, Telnet, SMTP, POP3, NNTP, IMAP,
+/// submission of mail, MySQL, VNC.
 const SPEAK_FIRST: [u16; 10] = [21, 22, 23, 25, 110, 119, 143, 587, 3306, 5900];
 
-/// The most there can be.
+/// The most protected servers that there can be.
 pub(crate) const MOST_PROTECTED: usize = 64;
 
 /// A server besides this one.
@@ -17,7 +18,7 @@ pub(crate) const MOST_PROTECTED: usize = 64;
 pub struct ProtectConfig {
     /// `port`
     pub port: Optional<u64>,
-    /// `address`: of another machine
+    /// `address` of another machine
     pub address: Option<MachineAddress>,
     /// `queue`
     pub queue: u64,
@@ -40,12 +41,12 @@ impl Written for MachineAddress {
 }
 
 impl ProtectConfig {
-    /// Its port.
+    /// The port of the protected server; 0 if none is set.
     pub fn port(&self) -> u16 {
         self.port.0.and_then(|port| port.try_into().ok()).unwrap_or_default()
     }
 
-    /// Whether the server is the first to say something on a connection.
+    /// Whether the server is the first to send on a connection.
     pub fn speaks_first(&self) -> bool {
         self.speaks_first.0.unwrap_or_else(|| SPEAK_FIRST.contains(&self.port()))
     }

@@ -61,7 +61,7 @@ pub struct ProxySection {
     pub connection_auth: settings::ConnectionAuth,
     /// `proxy_protocol`
     pub proxy_protocol: Optional<ProxyProtocolVersion>,
-    /// What all routes have.
+    /// Settings that all routes have.
     pub upstreams: UpstreamsConfig,
     /// `tls.*`
     pub tls: UpstreamTlsKeys,
@@ -69,7 +69,7 @@ pub struct ProxySection {
     pub check: Checks,
 }
 
-/// A route to applications that speak HTTP, in which everything is right.
+/// A route to applications that speak HTTP whose settings are valid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProxyConfig(ProxySection);
 
@@ -79,18 +79,18 @@ impl ProxyConfig {
         &self.0.upstreams.reserve
     }
 
-    /// Which paths they answer.
+    /// The paths that the applications answer.
     pub fn path(&self) -> Scope {
         self.0.path.clone().unwrap_or_else(Scope::any)
     }
 
-    /// Which requests.
+    /// The conditions on requests.
     pub(crate) fn conditions(&self) -> RequestConditions {
-        // what is wrong with them was told when it was made
+        // faults in the conditions were reported when the route was read
         self.0.conditions.clone().conditions().unwrap_or_default()
     }
 
-    /// What the site is told of it.
+    /// The route as the site takes it.
     pub fn route(&self) -> Route {
         let ProxySection { set, upstreams, .. } = &self.0;
         let UpstreamsConfig { sends, compress, .. } = upstreams;
@@ -100,13 +100,13 @@ impl ProxyConfig {
             passes: self.0.ambiguous == Ambiguous::Pass,
             files_first: self.0.files_first,
             conditions: self.conditions(),
-            // what is wrong with them was told when it was made
+            // faults in the values were reported when the route was read
             told: told::templates(set.0.iter().map(|(_, value)| value.as_str())),
             ..Route::all(self.path())
         }
     }
 
-    /// Where they are, and the key that says so: backups come last.
+    /// The addresses of the applications, each list with its key: backups come last.
     pub fn to(&self) -> [(&'static str, &[HttpAddress]); 2] {
         [("to", &self.0.to.0), ("backup", &self.0.backup.0)]
     }
@@ -121,17 +121,17 @@ impl ProxyConfig {
         tls.rebase(join);
     }
 
-    /// How they are spoken with through TLS, if they are.
+    /// The settings of TLS to the applications, if it is spoken.
     pub fn tls(&self) -> Option<Box<settings::UpstreamTlsSettings>> {
         self.0.tls.settings(&self.0.to.0)
     }
 
-    /// Whether connections begin with whom they are for.
+    /// Whether connections to the application begin with a PROXY header, which names the client.
     pub fn tells_client_first(&self) -> bool {
         self.0.proxy_protocol.0.is_some()
     }
 
-    /// What becomes of sign-ins that hold for a connection.
+    /// What happens to sign-ins that hold for a connection.
     pub fn connection_auth(&self) -> settings::ConnectionAuth {
         self.0.connection_auth
     }
@@ -141,12 +141,12 @@ impl ProxyConfig {
         self.0.upgrade
     }
 
-    /// Fields of requests to it.
+    /// The fields that are set in requests to the application.
     pub fn set(&self) -> &[(FieldName, FieldValue)] {
         &self.0.set.0
     }
 
-    /// What the proxy is told of it.
+    /// The settings of the application as the proxy takes them.
     pub fn settings(&self) -> settings::ProxySettings {
         let ProxySection {
             to, backup, host, strip, prefix, ambiguous, set, remove, upstreams, ..
@@ -272,7 +272,7 @@ impl Item for ProxyConfig {
     }
 }
 
-/// The key of a condition as it is written here.
+/// The key of a condition as it stands in this section.
 fn when(key: &str) -> &'static str {
     let keys = [
         "when.client",

@@ -1,4 +1,4 @@
-//! The settings of a rule: which connections and requests it is about, and what becomes of them.
+//! The settings of a rule: the connections and requests that it fits, and what happens to them.
 
 use crate::problems::problem::Wrong;
 use crate::table::{Preset, Section, Setting};
@@ -17,7 +17,7 @@ use std::fmt;
 /// A rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleConfig {
-    /// The program that has added it; `None` if it is the file's.
+    /// The program that has added the rule; `None` if it is the file's.
     pub owner: Option<Box<str>>,
     /// `name`
     pub name: Option<RuleName>,
@@ -25,7 +25,7 @@ pub struct RuleConfig {
     pub when: WhenChoice,
     /// `stop`
     pub stop: bool,
-    /// What it is about.
+    /// The conditions of the rule.
     pub conditions: RuleConditions,
     /// `class`
     pub class: Option<ClassName>,
@@ -46,13 +46,13 @@ pub struct RuleConfig {
 }
 
 impl RuleConfig {
-    /// Its name, or what it is called as the one at this [place](RuleConfig::placed), which begins at 0.
+    /// The rule's name; without one, the name after its [place](RuleConfig::placed), which begins at 0.
     pub fn name(&self, place: usize) -> String {
         self.name.as_ref().map_or_else(|| format!("rule {}", place + 1), RuleName::to_string)
     }
 
-    /// Each rule with its place in the file. Those of programs stand before, have names, and do not count:
-    /// a rule without a name is called the same, and so keeps what its limits have counted, whatever they add.
+    /// Each rule with its place in the file. Rules of programs stand before, have names, and do not count.
+    /// So a rule without a name keeps its name, and what its limits have counted, whatever programs add.
     pub fn placed(rules: &[RuleConfig]) -> impl Iterator<Item = (usize, &RuleConfig)> {
         rules.iter().scan(0, |next, rule| {
             let place = *next;
@@ -61,20 +61,19 @@ impl RuleConfig {
         })
     }
 
-    /// Whether anything becomes of what it is about.
+    /// Whether the rule changes anything for what it fits.
     pub(crate) fn has_effect(&self) -> bool {
         self.decides().contains(&true)
     }
 
-    /// Whether there is nothing that it does not fit.
+    /// Whether the rule fits every connection and request.
     pub(crate) fn fits_always(&self) -> bool {
         self.when == WhenChoice::Always
             && self.conditions.fit_connections()
             && self.conditions.of_request().is_none()
     }
 
-    /// Whether `later` decides nothing if it stands behind this rule, which [fits
-    /// always](RuleConfig::fits_always).
+    /// Whether `later` decides nothing behind this rule, which [fits always](RuleConfig::fits_always).
     pub(crate) fn outdoes(&self, later: &RuleConfig) -> bool {
         // a class by what is in a request goes before one by addresses alone, wherever they stand
         let keeps_class = later.class.is_some() && later.conditions.of_request().is_some();
@@ -83,7 +82,7 @@ impl RuleConfig {
         self.stop || (decides_as_much && !keeps_class && !later.stop)
     }
 
-    /// Which of class, action and limits it decides.
+    /// Which of class, action and limits the rule decides.
     pub fn decides(&self) -> [bool; 6] {
         [
             self.class.is_some(),
@@ -96,7 +95,7 @@ impl RuleConfig {
     }
 }
 
-/// Which connections and requests a rule is about.
+/// The conditions of a rule on connections and requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleConditions {
     /// `client`
@@ -128,13 +127,13 @@ pub struct RuleConditions {
 }
 
 impl RuleConditions {
-    /// Whether every connection meets them, whatever is asked for on it.
+    /// Whether every connection meets the conditions, whatever its requests.
     fn fit_connections(&self) -> bool {
         let has_client = !self.client.0.is_empty() || !self.client_set.0.is_empty();
         !has_client && self.local.0.is_empty()
     }
 
-    /// One that only a request can meet, by its key.
+    /// The key of a condition that only a request can meet.
     pub(crate) fn of_request(&self) -> Option<&'static str> {
         let conditions = [
             ("site", self.site.0.is_empty()),
@@ -156,7 +155,7 @@ impl RuleConditions {
 pub struct RuleName(String);
 
 impl RuleName {
-    /// As it was written.
+    /// The name as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -168,7 +167,7 @@ impl fmt::Display for RuleName {
     }
 }
 
-/// It stands in logs and, with `=` behind it, on command lines.
+/// A rule's name stands in logs and, with `=` behind it, on command lines.
 impl Written for RuleName {
     const EXPECTED: &'static str = "a name of up to 64 letters of ASCII, digits, blanks and signs, without quotes, backslash and \
          equals sign";

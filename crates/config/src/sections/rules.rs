@@ -1,5 +1,5 @@
 //! The lists of a site: aliases, redirects, rewrites, header rules, authentication, access, work. Each is a
-//! kind of section, read with whatever it has and then checked as a whole.
+//! kind of section, which is read with all its keys and then checked as a whole.
 
 use crate::problems::problem::Wrong;
 use crate::sections::conditions::{ConditionKeys, rows_with_conditions};
@@ -22,7 +22,7 @@ const PATH_REGEX: &str = "The same as a regular expression; (?i) takes upper and
 pub(crate) const PATHS_EXCEPT: &str = "Paths that it leaves open, written as in path. A request passes only if every reading of its path and the \
      file that answers are among them: name an index file, or the target of a rewrite, too.";
 
-/// A key, and what is wrong with it.
+/// A rule's key, and the fault in its value.
 type KeyFault = (&'static str, Wrong);
 
 fn unfit(found: impl Display, reason: impl Display) -> Wrong {
@@ -33,7 +33,7 @@ fn missing(key: &'static str, example: &str) -> KeyFault {
     (key, Wrong::Missing { example: format!("{key} = {example}") })
 }
 
-/// The pattern of a rule that may be written in two ways.
+/// The pattern of a rule that may have `path` or `regex`.
 fn pattern(path: Option<Pattern>, regex: Option<Regex>) -> Result<Option<Pattern>, KeyFault> {
     match (path, regex) {
         (Some(_), Some(_)) => Err(("regex", Wrong::Both { other: "path" })),
@@ -41,7 +41,7 @@ fn pattern(path: Option<Pattern>, regex: Option<Regex>) -> Result<Option<Pattern
     }
 }
 
-/// The two ways to write a pattern.
+/// A pattern as `path` or as `regex`.
 fn two_ways(pattern: Option<&Pattern>) -> (Option<Pattern>, Option<Regex>) {
     match pattern {
         Some(pattern) if pattern.is_regex() => (None, Some(Regex(pattern.clone()))),
@@ -49,7 +49,7 @@ fn two_ways(pattern: Option<&Pattern>) -> (Option<Pattern>, Option<Regex>) {
     }
 }
 
-/// The paths of a rule about clients that may be written in two ways; without any, all.
+/// The paths of a rule about clients, which may have `path` or `regex`; all paths if it has neither.
 fn scope(path: Option<Scope>, regex: Option<ScopeRegex>) -> Result<Scope, KeyFault> {
     match (path, regex) {
         (Some(_), Some(_)) => Err(("regex", Wrong::Both { other: "path" })),
@@ -57,7 +57,7 @@ fn scope(path: Option<Scope>, regex: Option<ScopeRegex>) -> Result<Scope, KeyFau
     }
 }
 
-/// The same without exceptions.
+/// The paths of a rule about clients, with its exceptions.
 pub(crate) fn guarded(
     path: Option<Scope>,
     regex: Option<ScopeRegex>,
@@ -73,7 +73,7 @@ pub(crate) fn guarded(
     }
 }
 
-/// The two ways to write them.
+/// The paths as `path` or as `regex`.
 fn two_ways_of(scope: &Scope) -> (Option<Scope>, Option<ScopeRegex>) {
     match scope.as_regex() {
         Some(_) => (None, Some(ScopeRegex(scope.clone()))),
@@ -259,7 +259,7 @@ impl Item for HeaderRule {
                 };
                 (key, Wrong::Unfit { found: String::new(), reason: error.to_string() })
             }
-            // and so does this
+            // and so does this reason
             _ => ("set", Wrong::Unfit { found: String::new(), reason: error.to_string() }),
         })?;
         Ok(rule.under(conditions.conditions()?))

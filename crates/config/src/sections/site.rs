@@ -1,4 +1,4 @@
-//! The settings of a site: the hosts it answers for, and what it answers with.
+//! The settings of a site: its hosts, and its answers.
 
 use crate::sections::cgi::CgiConfig;
 use crate::sections::fastcgi::FastCgiConfig;
@@ -21,10 +21,10 @@ use forebay_upstream::settings::{ApplicationSettings, UpstreamAddress, UpstreamT
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The field that says that a host is to be asked for through TLS only.
+/// The field by which browsers learn to ask for a host through TLS only.
 pub(crate) const HSTS: &str = "Strict-Transport-Security";
 
-/// What a site has to do with TLS.
+/// The settings of a site's TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SiteTls {
     /// `tls.certificate`, `tls.key`
@@ -44,7 +44,7 @@ pub struct SiteTls {
 }
 
 impl SiteTls {
-    /// What clients are told.
+    /// The value of `Strict-Transport-Security`, if clients get one.
     fn hsts(&self) -> Option<Hsts> {
         let max_age_s = self.hsts.0?.as_secs();
         Some(Hsts { max_age_s, subdomains: self.hsts_subdomains, preload: self.hsts_preload })
@@ -120,19 +120,18 @@ pub struct SiteConfig {
     pub cgi: Vec<CgiConfig>,
     /// `[[forward_auth]]`
     pub authorities: Vec<ForwardAuth>,
-    /// What handlers of the program answer.
+    /// Routes to handlers of the program.
     pub handlers: Vec<HandlerRoute>,
 }
 
 impl SiteConfig {
-    /// Its name in logs, metrics and messages: the one it has, else one after its first host, else
-    /// `default`.
+    /// The site's name in logs, metrics and messages: the configured one; without one, a name after the
+    /// first host; without hosts, `default`.
     pub fn name(&self) -> SiteName {
         self.name.clone().unwrap_or_else(|| SiteName::of(&self.hosts))
     }
 
-    /// What a `[[site]]` begins with: the settings of the top level, but neither its names nor its
-    /// lists.
+    /// The settings that a `[[site]]` inherits: those of the top level, without its names and lists.
     pub(crate) fn heir(&self) -> SiteConfig {
         SiteConfig {
             name: None,
@@ -154,8 +153,9 @@ impl SiteConfig {
         }
     }
 
-    /// With the rules of the top level: behind its own, but header rules before them, because there
-    /// the last one has the last word. An alias or a route of its own stands for one of the top level for
+    /// The site with the rules of the top level behind its own. Header rules of the top level come first,
+    /// because the last header rule that fits decides. An alias or a route of the site replaces one of the
+    /// top level for the same path.
     /// the same path.
     pub(crate) fn inherit(mut self, top: &SiteConfig) -> SiteConfig {
         add_others(&mut self.aliases, &top.aliases, |own, top| own.path() == top.path());
@@ -174,7 +174,7 @@ impl SiteConfig {
         self
     }
 
-    /// Whether it answers some requests without any file.
+    /// Whether the site answers some requests without any file.
     pub(crate) fn has_answers(&self) -> bool {
         !self.redirects.is_empty()
             || !self.work.is_empty()
@@ -185,7 +185,7 @@ impl SiteConfig {
             || !self.handlers.is_empty()
     }
 
-    /// Which paths applications answer.
+    /// The routes of the site to applications.
     fn routes(&self) -> Vec<Route> {
         let proxies = self.proxies.iter().map(ProxyConfig::route);
         let fastcgi = self.fastcgi.iter().map(FastCgiConfig::route);
@@ -195,9 +195,9 @@ impl SiteConfig {
         proxies.chain(fastcgi).chain(hand_overs).chain(cgi).chain(handlers).collect()
     }
 
-    /// What stands behind each of the [routes](SiteSettings::routes), in the same order, and then behind each
-    /// of the rules that [ask](SiteSettings::asks). `script_root` is the path that scripts are told of a directory:
-    /// whole, and without `..`.
+    /// The applications behind each of the [routes](SiteSettings::routes), in the same order, and then
+    /// behind each of the rules that [ask](SiteSettings::asks). `script_root` turns a directory into the
+    /// path that scripts get for it: whole, and without `..`.
     pub fn applications(&self, script_root: fn(&Path) -> PathBuf) -> Vec<ApplicationSettings> {
         let proxies = self.proxies.iter().map(|proxy| ApplicationSettings::Proxy(proxy.settings()));
         let root = self.root.as_deref();
@@ -218,8 +218,8 @@ impl SiteConfig {
         routes.chain(authorities).collect()
     }
 
-    /// What each of its [applications](SiteConfig::applications) is called, in the same order: the list of its route and
-    /// its path.
+    /// The names of the site's [applications](SiteConfig::applications), in the same order: the list of the
+    /// route and its path.
     pub fn route_names(&self) -> Vec<String> {
         let routed = |list: &str, path: &Scope| format!("{list} {}", path.as_str());
         let proxies = self.proxies.iter().map(|one| routed("proxy", &one.path()));
@@ -233,7 +233,8 @@ impl SiteConfig {
         routes.chain(authorities).collect()
     }
 
-    /// How its applications are spoken with through TLS: the list of the route, its place there, and what that says.
+    /// The settings of TLS to the site's applications: the list of the route, its place there, and the
+    /// settings.
     pub fn upstream_tls(&self) -> Vec<(&'static str, usize, UpstreamTlsSettings)> {
         let proxies = self.proxies.iter().enumerate();
         let proxies = proxies.map(|(index, one)| ("proxy", index, one.tls()));
@@ -243,7 +244,7 @@ impl SiteConfig {
         all.filter_map(|(list, index, tls)| Some((list, index, *tls?))).collect()
     }
 
-    /// Whether it has applications that are found by name.
+    /// Whether the site has applications whose names must be looked up.
     pub fn names_upstreams(&self) -> bool {
         let proxies = self.proxies.iter().flat_map(ProxyConfig::to).flat_map(|(_, to)| to);
         let proxies = proxies.map(|to| &to.0.address);
@@ -253,12 +254,12 @@ impl SiteConfig {
         proxies.chain(fastcgi).chain(authorities).any(UpstreamAddress::is_looked_up)
     }
 
-    /// The directories beneath paths: those of aliases, and where links lead that may leave the root.
+    /// The directories beneath paths: those of aliases, and the targets of links that may leave the root.
     pub fn mounts(&self) -> impl Iterator<Item = Alias> {
         self.aliases.iter().cloned().chain(self.linked())
     }
 
-    /// Where links lead that may leave the root.
+    /// The targets of links that may leave the root.
     fn linked(&self) -> impl Iterator<Item = Alias> {
         let below = |link: &MountPath| {
             let root = self.root.as_deref()?;
@@ -267,14 +268,14 @@ impl SiteConfig {
         self.links.iter().filter_map(below)
     }
 
-    /// Whether one of its header rules decides about this field.
+    /// Whether one of the site's header rules decides about this field.
     pub(crate) fn has_rule_for(&self, field: &str) -> bool {
         let is_it = |name: &FieldName| name.as_str().eq_ignore_ascii_case(field);
         let sets = |rule: &HeaderRule| rule.set().iter().any(|(name, _)| is_it(name));
         self.headers.iter().any(|rule| sets(rule) || rule.remove().iter().any(is_it))
     }
 
-    /// What the content is told of it, where TLS is spoken at this port.
+    /// The settings as the site takes them, where TLS is spoken at this port.
     pub fn settings(&self, tls_port: Option<u16>) -> SiteSettings {
         let to_https = self.tls.redirect.0.zip(tls_port);
         let to_https = to_https.map(|(HttpsStatus(status), port)| ToHttps { status, port });
@@ -314,7 +315,7 @@ impl SiteConfig {
     }
 }
 
-/// Adds to the items of a site those of the top level for whose path it has none.
+/// Adds items of the top level to a site's, for paths that the site has no item for.
 fn add_others<T: Clone>(own: &mut Vec<T>, top: &[T], is_same_path: impl Fn(&T, &T) -> bool) {
     let is_other = |item: &&T| !own.iter().any(|own| is_same_path(own, item));
     let others: Vec<T> = top.iter().filter(is_other).cloned().collect();
@@ -322,7 +323,7 @@ fn add_others<T: Clone>(own: &mut Vec<T>, top: &[T], is_same_path: impl Fn(&T, &
 }
 
 impl Default for SiteConfig {
-    /// Every setting at its default; there is no root.
+    /// Every setting at its default, without a root.
     fn default() -> SiteConfig {
         SiteConfig::preset()
     }

@@ -1,4 +1,5 @@
-//! Connections that are passed on to other servers as they are, by port or by the name in a hello of TLS.
+//! Connections that are passed on to other servers as they are, by port or by the server name in a TLS
+//! ClientHello.
 
 use crate::AutoCount;
 use crate::sections::upstreams::{
@@ -56,7 +57,7 @@ pub struct TcpConfig {
 }
 
 impl TcpConfig {
-    /// Which connections it is for.
+    /// The connections that the route is for.
     pub fn route(&self) -> PassRoute {
         let name =
             |host: &Host| PassName { name: host.name().into(), is_wildcard: host.is_wildcard() };
@@ -66,19 +67,19 @@ impl TcpConfig {
         }
     }
 
-    /// What people call it: by its names, or by its port.
+    /// The name of the route in messages: its names, or its port.
     pub fn name(&self) -> String {
         let names: Vec<_> = self.names.0.iter().map(Host::as_str).collect();
         let port = self.port.0.map(|port| format!(":{port}"));
         format!("tcp {}{}", names.join(" "), port.unwrap_or_default()).trim_end().to_owned()
     }
 
-    /// Where they are, and the key that says so: backups come last.
+    /// The addresses of the servers, each list with its key: backups come last.
     pub fn to(&self) -> [(&'static str, &[FastCgiAddress]); 2] {
         [("to", &self.to.0), ("backup", &self.backup.0)]
     }
 
-    /// Whether some are found by name.
+    /// Whether some servers have names that must be looked up.
     pub fn names_upstreams(&self) -> bool {
         let to = self.to().into_iter().flat_map(|(_, to)| to);
         to.into_iter().any(|to| to.0.is_looked_up())
@@ -91,11 +92,11 @@ impl TcpConfig {
         self.weights.rename(&before, &self.to.0);
     }
 
-    /// What is decided about the servers.
+    /// The settings of the servers as the upstreams take them.
     pub fn settings(&self) -> TcpSettings {
         let addresses = |of: &[FastCgiAddress]| of.iter().map(|to| to.0.clone()).collect();
         let mut weights = self.weights.clone();
-        // what is wrong with them was told
+        // faults in the weights were reported when the section was read
         _ = weights.put_in_order(&self.to.0);
         let check = self.check.0.map(|interval| HealthCheckSettings {
             path: "".into(),
@@ -108,7 +109,7 @@ impl TcpConfig {
             in_flight: Optional(self.in_flight.0.map(AutoCount::Fixed)),
             queue: self.queue.clone(),
             retries: self.retries,
-            // a connection that nobody has taken costs none of them anything
+            // a connection that no server accepts costs none of them anything, so retries need no budget
             retry_budget: Percent::WHOLE,
             max_fails: self.max_fails,
             fail_time: self.fail_time,

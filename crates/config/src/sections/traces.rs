@@ -1,4 +1,4 @@
-//! Where spans of requests go, and which requests are recorded.
+//! The collector of spans, and the choice of requests that are recorded.
 
 use crate::Percent;
 use crate::TraceParent;
@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// The path at which collectors take spans by OTLP over HTTP.
 const PATH: &str = "/v1/traces";
 
-/// Where spans of requests go, and which requests are recorded.
+/// The collector of spans, and the choice of requests that are recorded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TracesConfig {
     /// `traces.to`
@@ -35,14 +35,14 @@ impl TracesConfig {
 /// A collector that takes spans by OTLP over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorAddress {
-    /// Where it listens.
+    /// The address of the collector.
     pub address: UpstreamAddress,
-    /// The path that it is asked at.
+    /// The path that spans are posted to.
     pub path: Box<str>,
 }
 
 impl CollectorAddress {
-    /// Whether spans leave this machine on the way to it.
+    /// Whether spans leave this machine on the way to the collector.
     pub fn is_far(&self) -> bool {
         match &self.address {
             UpstreamAddress::Socket(address) => !address.ip().is_loopback(),
@@ -52,7 +52,7 @@ impl CollectorAddress {
         }
     }
 
-    /// Whether it must be looked up.
+    /// Whether the address is a name that must be looked up.
     pub fn is_name(&self) -> bool {
         matches!(self.address, UpstreamAddress::Name { .. })
     }
@@ -61,13 +61,13 @@ impl CollectorAddress {
 /// Why a text is no address of a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectorError {
-    /// The address itself.
+    /// The host and port are no address.
     Address(AddressError),
-    /// TLS is asked for.
+    /// The scheme asks for TLS.
     Tls,
-    /// The name is one of records of services (SRV).
+    /// The name asks for service records (SRV).
     Service,
-    /// What follows the host is no path that can be sent as it is.
+    /// The text behind the host is no path that can be sent as it is.
     Path,
 }
 

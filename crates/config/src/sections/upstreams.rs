@@ -1,5 +1,5 @@
-//! The settings that all routes to applications have: which upstream is asked, how long it may take, and
-//! what becomes of failures.
+//! The settings that all routes to applications have: the choice of an upstream, time limits, and the
+//! handling of failures.
 
 mod reserves;
 mod rows;
@@ -29,7 +29,7 @@ pub(crate) use values::{
 };
 pub(crate) use weights::UpstreamWeights;
 
-/// Active checks, as they are written.
+/// Active health checks, as they are written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Checks {
     /// `check.path`; without it there are none
@@ -66,7 +66,7 @@ impl Checks {
     }
 }
 
-/// What all routes to applications have.
+/// Settings that all routes to applications have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UpstreamsConfig {
     /// `compress`
@@ -113,7 +113,7 @@ pub struct UpstreamsConfig {
     pub timeouts: UpstreamTimes,
 }
 
-/// Requests that wait for one of them.
+/// Requests that wait for an upstream.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueConfig {
     /// `queue.requests`
@@ -124,7 +124,7 @@ pub struct QueueConfig {
     pub down: WhenDown,
 }
 
-/// Connections to them that are kept.
+/// Idle connections to upstreams.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeptConnections {
     /// `keep_alive.connections`
@@ -133,7 +133,7 @@ pub struct KeptConnections {
     pub idle: Duration,
 }
 
-/// How long is waited for them.
+/// Time limits for upstreams.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UpstreamTimes {
     /// `timeouts.connect`
@@ -147,8 +147,8 @@ pub struct UpstreamTimes {
 }
 
 impl UpstreamsConfig {
-    /// A key that means nothing as things are, and what it would need. Requests may wait for a stream if connections
-    /// `are_shared`.
+    /// A key that has no effect without another one, and that other one. Requests may wait for a stream if
+    /// connections `are_shared`.
     pub(crate) fn idle(&self, are_shared: bool) -> Option<(&'static str, &'static str)> {
         const NEEDS: &str = "in_flight or queue.down = \"wait\"";
         const AUTO: &str = "in_flight = \"auto\"";
@@ -167,12 +167,12 @@ impl UpstreamsConfig {
         keys.iter().find(|(_, is_idle, _)| *is_idle).map(|(key, _, needs)| (*key, *needs))
     }
 
-    /// Whether it is learnt how much is under way at most.
+    /// Whether the limit on requests under way is learnt.
     pub(crate) fn is_learnt(&self) -> bool {
         self.in_flight.0 == Some(AutoCount::Auto)
     }
 
-    /// What does not fit together, if something does not: at which key.
+    /// The first fault of the settings together, if there is one, with its key.
     pub(crate) fn unfit(&self) -> Option<(&'static str, Wrong)> {
         let unfit = |reason: String| Wrong::Unfit { found: String::new(), reason };
         let (least, most) = self.in_flight_bounds()?;
@@ -194,7 +194,7 @@ impl UpstreamsConfig {
         })
     }
 
-    /// Between which numbers the places of each are: the same, if they are not learnt.
+    /// The bounds of the places of each upstream: both are the same, unless the number is learnt.
     fn in_flight_bounds(&self) -> Option<(u64, u64)> {
         Some(match self.in_flight.0? {
             AutoCount::Fixed(most) => (most, most),
@@ -205,7 +205,7 @@ impl UpstreamsConfig {
         })
     }
 
-    /// Between these the places of an application are learnt, if nothing else is said.
+    /// The default bounds between which the places of an application are learnt.
     const LEAST: u64 = 1;
     const MOST: u64 = 1000;
 
@@ -213,12 +213,12 @@ impl UpstreamsConfig {
     const QUEUE_TIME: Duration = Duration::from_secs(10);
     const BODY_TIME: Duration = Duration::from_secs(20);
 
-    /// What becomes of bodies, of which those up to `spool_bytes` may be collected.
+    /// The settings of bodies, of which those up to `spool_bytes` may be collected.
     pub(crate) fn bodies(&self, spool_bytes: u64) -> BodySettings {
         BodySettings { most_bytes: self.body_bytes.0, spool_bytes }
     }
 
-    /// Those at these addresses, and backups at others.
+    /// The settings of a group with upstreams at these addresses, and backups at others.
     pub(crate) fn group(
         &self,
         to: Vec<UpstreamAddress>,
@@ -226,7 +226,7 @@ impl UpstreamsConfig {
         check: Option<HealthCheckSettings>,
     ) -> GroupSettings {
         let weights = self.weights.in_order();
-        // a service has several places, which weigh what its records say
+        // a service stands for several upstreams, which each get its weight beside those of its records
         let places = to.iter().map(|to| to.clone().places().len());
         let weights =
             weights.iter().zip(places).flat_map(|(weight, of)| iter::repeat_n(*weight, of));
@@ -276,10 +276,10 @@ impl UpstreamsConfig {
     }
 }
 
-/// Whether these can be backups of those at `to`.
+/// Checks that these can be backups of the upstreams at `to`.
 ///
 /// # Errors
-/// One that is there already.
+/// An address that is there already.
 pub(crate) fn backups_fit<A: Written>(to: &[A], backup: &[A]) -> Result<(), (&'static str, Wrong)> {
     match backup.iter().find(|backup| to.contains(backup)) {
         Some(backup) => {
@@ -290,7 +290,7 @@ pub(crate) fn backups_fit<A: Written>(to: &[A], backup: &[A]) -> Result<(), (&'s
     }
 }
 
-/// How upstreams are spoken with through TLS, as it is written.
+/// Settings of TLS to upstreams, as they are written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UpstreamTlsKeys {
     /// `tls.ca`
@@ -313,7 +313,7 @@ impl UpstreamTlsKeys {
         self.ca.iter_mut().chain(&mut self.certificate).chain(&mut self.key).for_each(join);
     }
 
-    /// What is wrong with it beside these addresses, if something is: at which key.
+    /// The first fault of these settings with these addresses, if there is one, with its key.
     pub(crate) fn wrong(&self, to: &[HttpAddress]) -> Option<(&'static str, Wrong)> {
         let is_tls = to.iter().any(|to| to.0.is_tls);
         if is_tls && !to.iter().all(|to| to.0.is_tls) {
@@ -342,7 +342,7 @@ impl UpstreamTlsKeys {
         is_unread.then_some(("tls.ca", Wrong::Idle { needs: "tls.verify = true" }))
     }
 
-    /// What it comes to for upstreams at these addresses.
+    /// The settings of TLS to upstreams at these addresses.
     pub(crate) fn settings(&self, to: &[HttpAddress]) -> Option<Box<UpstreamTlsSettings>> {
         let shows = self.certificate.clone().zip(self.key.clone());
         let is_tls = to.iter().any(|to| to.0.is_tls);

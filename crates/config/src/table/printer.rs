@@ -4,7 +4,7 @@ use super::{Section, Setting, SettingDescription, rows};
 use crate::texts::origin::{ConfigOrigin, Shown};
 use std::collections::HashSet;
 
-/// Columns of a comment.
+/// The columns of a comment.
 const WIDTH: usize = 96;
 
 /// Writes sections as TOML.
@@ -15,20 +15,20 @@ pub struct Printer {
     prefix: String,
     /// The kinds of list items that have been explained.
     explained: HashSet<String>,
-    /// Nothing is explained twice.
+    /// Whether comments with explanations are left out.
     pub(crate) terse: bool,
-    /// What the values were read from.
+    /// The texts that the values were read from.
     origin: ConfigOrigin,
     shown: Shown,
 }
 
 impl Printer {
-    /// For values that were read from there.
+    /// A printer for values that were read from `origin`.
     pub(crate) fn of(origin: ConfigOrigin, shown: Shown) -> Printer {
         Printer { origin, shown, ..Printer::default() }
     }
 
-    /// A section of a list, everything in it included.
+    /// Prints a section of a list with everything in it.
     pub fn item<T: Section>(&mut self, name: &str, mut section: T) {
         let path = format!("{}{name}", self.prefix);
         self.line(&format!("[[{path}]]"));
@@ -57,7 +57,7 @@ impl Printer {
             }
             last = subsection;
             let of_it = || T::SETTINGS.iter().filter(|setting| setting.subsection() == subsection);
-            // one that says nothing is an example too
+            // a subsection without settings is an example, too
             let is_set = of_it().any(|setting| (setting.at)(section).is_set());
             let header = format!("[{}{subsection}]", self.prefix);
             if is_set {
@@ -69,7 +69,7 @@ impl Printer {
         }
     }
 
-    /// The settings of a subsection, or of none.
+    /// Prints the settings of a subsection, or of none.
     pub(crate) fn settings<T: Section>(&mut self, section: &mut T, subsection: &str) {
         let rows = rows::<T>();
         for (setting, row) in T::SETTINGS.iter().zip(rows) {
@@ -79,7 +79,7 @@ impl Printer {
         }
     }
 
-    /// One setting, which is in no subsection.
+    /// Prints one setting, which is in no subsection.
     pub(crate) fn only<T: Section>(&mut self, section: &mut T, key: &str) {
         for (setting, row) in T::SETTINGS.iter().zip(rows::<T>()) {
             if setting.key == key {
@@ -105,7 +105,7 @@ impl Printer {
         }
     }
 
-    /// A line after an empty one, unless a section or the text begins with it.
+    /// Prints a line after an empty one, unless a section or the text begins with it.
     pub(crate) fn line(&mut self, line: &str) {
         let header = self.text.trim_end().rsplit('\n').next().unwrap_or("");
         if !header.is_empty() && (line.starts_with('[') || !header.starts_with('[')) {
@@ -117,7 +117,7 @@ impl Printer {
 }
 
 impl SettingDescription {
-    /// Its meaning, default and range as comment lines of TOML.
+    /// The setting's meaning, default and range as comment lines of TOML.
     pub fn comment(&self) -> String {
         let range = self.range.map(|(least, most)| format!("; from {least} to {most}"));
         let default = format!("Default: {}{}.", self.default(), range.unwrap_or_default());

@@ -1,7 +1,7 @@
 //! Reads sections of a TOML text by their tables.
 //!
-//! The reader walks the text once and asks the tables of the sections what may be there. It
-//! remembers where everything stood, so that what is checked later can be told with its place.
+//! The reader walks the text once and asks the tables of the sections what may be there. It remembers where
+//! everything stood, so that a later check can report the place.
 
 mod expanding;
 
@@ -23,19 +23,19 @@ use std::ops::Range;
 use std::path::PathBuf;
 use toml_edit::{Item, Key, TableLike, Value as Toml};
 
-/// What a value is not.
+/// A fault of a value.
 #[derive(Debug)]
 enum MisreadValue {
-    /// A value where a section belongs.
+    /// A value stands where a section belongs.
     NoSection {
-        /// What is there.
+        /// The value that is there.
         found: String,
         /// The section that is probably meant, as it would be written in the file.
         example: String,
     },
-    /// None of the words allowed, which were told before.
+    /// A word that is not allowed, in a list for which an earlier message has shown the words allowed.
     OtherChoice {
-        /// What is there.
+        /// The word that is there.
         found: String,
         /// The words allowed.
         choices: &'static [&'static str],
@@ -59,45 +59,45 @@ impl fmt::Display for MisreadValue {
     }
 }
 
-/// Where everything stood in a text, by [`Path::exact`].
+/// The places of everything in a text, by [`Path::exact`].
 type TextPositions = HashMap<String, Range<usize>>;
 
-/// Lists of a site that answer some requests without a root.
+/// The lists of a site that answer some requests without a root.
 const ANSWERS: [&str; 4] = ["redirect", "work", "alias", "proxy"];
 
-/// Reads a text; notes what is wrong.
+/// Reads a text, and notes its faults.
 pub struct ConfigReader<'t> {
     file: &'t str,
     pub(crate) texts: Positions,
     /// The offset of the text that is being read; places within it are counted from there.
     pub(crate) start: usize,
-    /// Who gives what the texts name.
+    /// The source of the variables, files and secrets that the texts name.
     pub(crate) source: Box<dyn ConfigSource>,
-    /// What they named.
+    /// The files, variables and secrets that they named.
     pub(crate) origin: ConfigOrigin,
-    /// Where the values with secrets stand, by [`Path::exact`], and their files.
+    /// The places of the values with secrets, by [`Path::exact`], and the files of the secrets.
     secrets: Vec<(Path, PathBuf)>,
     places: TextPositions,
-    /// How many sections the lists of the top level have by now: several texts may have some.
+    /// The number of sections in each list of the top level so far: several texts may have some.
     counts: HashMap<String, usize>,
-    /// What is meant though it cannot be read: what unknown keys probably are, and sections that are
-    /// none. By [`Path::exact`].
+    /// Keys that were probably meant although they cannot be read: the likely meanings of unknown keys, and
+    /// sections that are not sections. By [`Path::exact`].
     meant: HashSet<String>,
-    /// Each with its offset.
+    /// The faults so far, each with its offset.
     problems: Vec<(usize, Problem)>,
     remarks: Remarks,
     pub(crate) is_toml: bool,
-    /// By which of its names the table of stages was read first.
+    /// The name under which the table of stages was read first.
     stages: Option<String>,
-    /// What is wrong with a key that a section does not have.
+    /// The fault of a key that does not exist in a section.
     unknown: fn(section: &str, name: &str) -> Wrong,
     /// The lists of a site, which no site inherits.
     site_lists: Vec<&'static str>,
 }
 
 impl<'t> ConfigReader<'t> {
-    /// For a text; `file` is its name for messages. `unknown` says what is wrong with a key that a section does
-    /// not have; `site_lists` are not inherited.
+    /// A reader for a text; `file` is its name for messages. `unknown` gives the fault of a key that a
+    /// section does not have; `site_lists` are not inherited.
     pub(crate) fn with(
         text: &'t str,
         file: &'t str,
@@ -132,7 +132,7 @@ impl<'t> ConfigReader<'t> {
         std::mem::take(&mut self.problems).into_iter().map(|(_, problem)| problem).collect()
     }
 
-    /// What was remarked while the text was read.
+    /// The remarks of the text so far; they are taken out.
     pub fn take_remarks(&mut self) -> Remarks {
         std::mem::take(&mut self.remarks)
     }
@@ -143,12 +143,12 @@ impl<'t> ConfigReader<'t> {
         main.map_or((1, 1), |main| main.position(main.text.len()))
     }
 
-    /// Where the values with secrets stand, and the file of each.
+    /// The places of the values with secrets, and the file of each.
     pub fn secrets(&self) -> &[(Path, PathBuf)] {
         &self.secrets
     }
 
-    /// What it was read from besides the main file.
+    /// The other texts and files that the configuration was read from.
     pub fn origin(&self) -> &ConfigOrigin {
         &self.origin
     }
@@ -158,22 +158,22 @@ impl<'t> ConfigReader<'t> {
         self.file
     }
 
-    /// Whether the text could be taken apart at all.
+    /// Whether the text is TOML at all.
     pub fn is_toml(&self) -> bool {
         self.is_toml
     }
 
-    /// Whether nothing was noted.
+    /// Whether no fault was noted.
     pub fn is_content(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// Whether the table of stages has this name, if it has none yet: then it has it from now on.
+    /// Whether the table of stages has this name. The first name that is asked for stays.
     pub(crate) fn is_called(&mut self, name: &str) -> bool {
         self.stages.get_or_insert_with(|| name.to_owned()) == name
     }
 
-    /// What a setting is called in messages: as in the text, if that has another name for its table.
+    /// The name of a setting in messages: as in the text, if that has another name for its table.
     fn called(&self, shown: &str) -> String {
         match (shown.strip_prefix("isolated."), &self.stages) {
             (Some(key), Some(name)) => format!("{name}.{key}"),
@@ -181,7 +181,7 @@ impl<'t> ConfigReader<'t> {
         }
     }
 
-    /// Notes what is wrong at a place that was read, or else at the section it is missing in.
+    /// Notes a fault at a place that was read, or otherwise at the section that the place is missing in.
     pub fn note_at(&mut self, path: &Path, wrong: Wrong) {
         let span = self.span(&path.exact).unwrap_or(0..0);
         let is_within = |secret: &str| {
@@ -189,24 +189,24 @@ impl<'t> ConfigReader<'t> {
                 .strip_prefix(&path.exact)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        // a message may repeat a part of the value; that of the file itself does not
+        // a message may repeat a part of a secret value; a message about the secret's file does not
         let is_of_secret = is_one_of(&path.shown, &MAY_BE_SECRET)
             && self.secrets.iter().any(|(secret, _)| is_within(&secret.exact));
         let wrong = if is_of_secret { Wrong::said(OutsideFault::OfSecret) } else { wrong };
         self.note(&self.called(&path.shown), span, wrong);
     }
 
-    /// Line and column of what was read at `exact`; of an inherited setting, where that stands.
+    /// The line and column of what was read at `exact`; for an inherited setting, those of the original.
     pub fn place(&self, exact: &str) -> Option<TextPlace> {
         self.span(exact).map(|span| self.texts.place(span.start))
     }
 
-    /// In which order things stand in the texts.
+    /// The offset of something in the texts, by which things are ordered.
     pub(crate) fn offset(&self, exact: &str) -> Option<usize> {
         self.span(exact).map(|span| span.start)
     }
 
-    /// Whether something stands at `path` itself, be it wrong.
+    /// Whether something stands at `path` itself, valid or not.
     pub fn says(&self, path: &Path) -> bool {
         self.places.contains_key(&path.exact)
     }
@@ -216,8 +216,8 @@ impl<'t> ConfigReader<'t> {
         Some(list.item(index)).filter(|item| self.says(item)).unwrap_or_else(|| list.clone())
     }
 
-    /// Whether the text says something about a setting, be it wrong or misspelt; or about what makes
-    /// it unnecessary.
+    /// Whether the text has something about a setting, even if that is wrong or misspelt; or about a
+    /// setting that makes it unnecessary.
     pub fn has(&self, path: &Path) -> bool {
         let says = |exact: &str| self.own_or_inherited(exact).is_some();
         let instead = match path.exact.strip_suffix("root") {
@@ -236,7 +236,7 @@ impl<'t> ConfigReader<'t> {
     fn own_or_inherited(&self, exact: &str) -> Option<Range<usize>> {
         let inherited = || {
             let (section, rest) = exact.split_once("].")?;
-            // but not by what it is told from others
+            // a site does not inherit the keys that distinguish it from other sites, nor does a listener
             let own: &[&str] = match section.split_once('[')?.0 {
                 "site" => &["name", "hosts"],
                 "listener" => &["listen"],
@@ -250,7 +250,7 @@ impl<'t> ConfigReader<'t> {
         self.places.get(exact).or_else(inherited).cloned()
     }
 
-    /// Where something stands, or else the section that it is missing in.
+    /// The place of something, or otherwise of the section that it is missing in.
     fn span(&self, exact: &str) -> Option<Range<usize>> {
         let section = || self.span(exact.rsplit_once('.')?.0);
         self.own_or_inherited(exact).or_else(section)
@@ -264,13 +264,13 @@ impl<'t> ConfigReader<'t> {
         self.problems.push((span.start, problem));
     }
 
-    /// Notes what is wrong with one of the texts, or with its file, as a whole.
+    /// Notes a fault of one of the texts, or of its file, as a whole.
     pub(crate) fn note_file(&mut self, file: &str, place: Option<(usize, usize)>, wrong: Wrong) {
         let problem = Problem { file: file.to_owned(), place, key: String::new(), wrong };
         self.problems.push((usize::MAX, problem));
     }
 
-    /// Remarks something that is right and hardly meant.
+    /// Notes a remark: something is valid and probably not meant.
     pub(crate) fn remark(&mut self, path: &Path, wrong: Wrong) {
         self.remarks.push((path.clone(), wrong));
     }
@@ -281,7 +281,7 @@ impl<'t> ConfigReader<'t> {
         true
     }
 
-    /// Calls `each` for the sections of a list, however it is written.
+    /// Calls `each` for the sections of a list, in whatever form of TOML it is written.
     pub(crate) fn sections(
         &mut self,
         path: &Path,
@@ -289,7 +289,7 @@ impl<'t> ConfigReader<'t> {
         item: &Item,
         mut each: impl FnMut(&mut Self, &Path, &dyn TableLike),
     ) {
-        // of the top level, the texts before may have some
+        // earlier texts may have sections of a list of the top level
         let is_top = !path.exact.contains('.');
         let before = if is_top { self.counts.get(&path.exact).copied().unwrap_or(0) } else { 0 };
         let mut one = |reader: &mut Self, index, span: Option<Range<usize>>, table| {
@@ -322,7 +322,7 @@ impl<'t> ConfigReader<'t> {
         }
     }
 
-    /// A section of a list, or nothing if something in it is wrong.
+    /// A section of a list; `None` if it has faults.
     pub fn whole<T: Section>(&mut self, path: &Path, table: &dyn TableLike) -> Option<T> {
         let before = self.problems.len();
         let mut section = T::preset();
@@ -357,7 +357,7 @@ impl<'t> ConfigReader<'t> {
         }
     }
 
-    /// Reads one key into a section that may have it. Says whether it has.
+    /// Reads one key into a section that may have it. Returns whether the section has it.
     pub(crate) fn entry<T: Section>(
         &mut self,
         section: &mut T,
@@ -456,6 +456,7 @@ impl<'t> ConfigReader<'t> {
             }
             (Form::Number | Form::NumberOrAuto, Some(Toml::Integer(number))) => {
                 match (setting.range, *number.value()) {
+                    // values have no sign: a negative number is out of range, and not of the wrong form
                     (Some((least, most)), number @ ..0) => {
                         Err(Wrong::Range { found: number.to_string(), least, most })
                     }
@@ -511,7 +512,7 @@ impl<'t> ConfigReader<'t> {
         }
     }
 
-    /// A table whose keys are not settings but names.
+    /// Reads a table whose keys are not settings but names.
     fn names(
         &mut self,
         value: &mut dyn Value,
@@ -564,7 +565,7 @@ impl<'t> ConfigReader<'t> {
     }
 }
 
-/// A subsection that says what a value alone was to say, if its first setting can be that.
+/// The subsection that expresses what a plain value was meant to, if its first setting can take that.
 fn section_of<T: Section>(subsection: &str, item: &Item) -> String {
     let Some(first) = T::SETTINGS.iter().find(|setting| setting.subsection() == subsection) else {
         return String::new();
@@ -584,7 +585,7 @@ fn section_of<T: Section>(subsection: &str, item: &Item) -> String {
     format!("{{ {} = {value} }}", split(first.key).1)
 }
 
-/// The value is not of the TOML type the setting has.
+/// The fault that a value is not of the TOML type that the setting has.
 fn misfit(value: &dyn Value, item: &Item) -> Wrong {
     let found = describe(item);
     let text = match item.as_value() {
@@ -604,7 +605,7 @@ fn misfit(value: &dyn Value, item: &Item) -> Wrong {
     Wrong::Form { expected, found, near }
 }
 
-/// What stands in the file, in words.
+/// What stands in the file, described in words.
 fn describe(item: &Item) -> String {
     let value = match item {
         Item::Value(value) => value,

@@ -1,7 +1,8 @@
-//! `${NAME}` in the strings of a text: a string taken apart, and a text written so that it stands for itself.
+//! `${NAME}` in the strings of a text: strings are taken apart, and text is escaped so that it stands for
+//! itself.
 //!
-//! Names of variables are in capitals, as POSIX has those that programs share, so that `${host}` is free for what is
-//! known of a request only. `${NAME:-default}` is the default where the variable is not set or empty, as in a shell.
+//! Names of variables are in capitals, as POSIX has shared ones, so that `${host}` stays free for values of
+//! a request. `${NAME:-default}` is the default where the variable is not set or empty, as in a shell.
 //! `$${` is the text `${`; any other `$` stands for itself.
 
 use crate::problems::problem::Finding;
@@ -14,30 +15,30 @@ pub(crate) enum StringPart<'t> {
     Text(&'t str),
     /// A variable.
     Variable {
-        /// Its name.
+        /// The variable's name.
         name: &'t str,
-        /// What stands there if it has no value.
+        /// The text that replaces it if it has no value.
         default: Option<&'t str>,
     },
-    /// What is in a file, by its path.
+    /// The contents of a file, by its path.
     File(&'t str),
-    /// What is in a file among the credentials of the service, by its name.
+    /// The contents of a file among the service's credentials, by its name.
     Credential(&'t str),
-    /// What looks like a variable and is none, with its braces. It stands for itself.
+    /// Text that looks like a variable and is none, with its braces. It stands for itself.
     Unlike(&'t str),
 }
 
-/// What begins like a variable, and does not end like one.
+/// Text that begins like a variable, and does not end like one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MisspeltVariable {
-    /// No brace ends it.
+    /// The closing brace is missing.
     Open {
-        /// How it begins.
+        /// The beginning of the text.
         start: String,
     },
-    /// What follows its name says nothing.
+    /// The text behind the name means nothing.
     Odd {
-        /// All of it.
+        /// The whole text.
         found: String,
     },
 }
@@ -63,7 +64,7 @@ impl fmt::Display for MisspeltVariable {
 pub(crate) fn parts(text: &str) -> Result<Vec<StringPart<'_>>, MisspeltVariable> {
     let (mut parts, mut rest) = (Vec::new(), text);
     while let Some(at) = rest.find("${") {
-        // the first of two dollars is no part of it
+        // the first of two dollars escapes the second
         if rest[..at].ends_with('$') {
             parts.push(StringPart::Text(&rest[..at - 1]));
             parts.push(StringPart::Text("${"));
@@ -75,7 +76,7 @@ pub(crate) fn parts(text: &str) -> Result<Vec<StringPart<'_>>, MisspeltVariable>
         let word = inside.find(|c: char| !is_of_name(c) && !c.is_ascii_lowercase());
         let (name, tail) = inside.split_at(word.unwrap_or(inside.len()));
         if !is_meant(name, tail) {
-            // a group of a pattern, or a word of another server
+            // a group of a pattern, or a variable of another server
             let end = inside.find('}').filter(|end| *end > 0 && *end == name.len());
             let len = end.map_or(2, |end| end + 3);
             let whole = &rest[at..at + len];
@@ -109,7 +110,7 @@ pub(crate) fn parts(text: &str) -> Result<Vec<StringPart<'_>>, MisspeltVariable>
     Ok(parts)
 }
 
-/// A text that stands for itself.
+/// Escapes a text so that it stands for itself.
 pub(crate) fn escape(text: &str) -> String {
     text.replace("${", "$${")
 }
@@ -118,7 +119,7 @@ fn is_of_name(c: char) -> bool {
     c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'
 }
 
-/// Whether what follows `${` is to be a variable.
+/// Whether the text behind `${` is meant as a variable.
 fn is_meant(name: &str, tail: &str) -> bool {
     let is_name = |name: &str| {
         name.chars().all(is_of_name)

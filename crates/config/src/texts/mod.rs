@@ -2,10 +2,10 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`source`] | who gives the texts, variables and secrets that a text names |
+//! | [`source`] | where the texts, variables and secrets that a text names come from |
 //! | `positions` | the texts one behind another, and where lines begin |
-//! | `expand` | `${NAME}` in strings: taking it apart, and writing what is none |
-//! | [`origin`] | what a configuration was read from, and what of it is not shown |
+//! | `expand` | `${NAME}` in strings: expanding it, and escaping text that is no variable |
+//! | [`origin`] | the texts and files that a configuration was read from, and which parts are not shown |
 
 pub(crate) mod expand;
 pub mod origin;

@@ -1,18 +1,19 @@
-//! What a configuration was read from besides its file, and what of it is shown to nobody.
+//! The files and secrets that a configuration was read from besides its main file, and which parts of it
+//! are never shown.
 
 use crate::problems::quoted::quote;
 use crate::texts::expand::escape;
 use std::fmt;
 use std::path::PathBuf;
 
-/// What a configuration was read from besides its file.
+/// The files and secrets that a configuration was read from besides its main file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigOrigin {
-    /// Where the files of `include` are looked for, up to the first star.
+    /// The directories in which the files of `include` are looked for, up to the first star.
     pub directories: Vec<PathBuf>,
     /// Files of `include` that were read.
     pub included: Vec<PathBuf>,
-    /// Those of them that are links.
+    /// The included files that are links.
     pub links: Vec<PathBuf>,
     /// Files of secrets that were read.
     pub secret_files: Vec<PathBuf>,
@@ -25,7 +26,7 @@ pub struct ConfigOrigin {
 pub(crate) struct SecretValue {
     /// The whole value.
     pub(crate) value: String,
-    /// How it is written in the file.
+    /// The value as the file has it.
     pub(crate) written: String,
 }
 
@@ -35,18 +36,18 @@ impl fmt::Debug for SecretValue {
     }
 }
 
-/// Whose values are written.
+/// The form in which values are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// All of them, for this program itself.
+    /// Every value in full, for this program itself.
     #[default]
     All,
-    /// Secrets as they are written in the file.
+    /// Secrets as references, as the file has them.
     WithoutSecrets,
 }
 
 impl ConfigOrigin {
-    /// A value in TOML so that it is read back as the same: what could be a variable stands for itself.
+    /// A value in TOML that is read back as the same value: text that could be a variable is escaped.
     pub(crate) fn written(&self, toml: &str, shown: Shown) -> String {
         let is_plain = !toml.contains("${");
         if is_plain && (shown == Shown::All || self.secrets.is_empty()) {
@@ -58,7 +59,7 @@ impl ConfigOrigin {
             let end = end_of_string(&rest[start..]);
             let string = &rest[start..start + end];
             rest = &rest[start + end..];
-            // a key is no value
+            // a key is not a value
             match rest.starts_with(" = ") {
                 true => text.push_str(string),
                 false => text.push_str(&self.string(string, shown)),
@@ -76,7 +77,7 @@ impl ConfigOrigin {
     }
 }
 
-/// Where the string ends that a text begins with.
+/// The end of the string that a text begins with.
 fn end_of_string(text: &str) -> usize {
     let mut is_escaped = false;
     let end = text.char_indices().skip(1).find(|(_, c)| {

@@ -1,5 +1,5 @@
-//! The texts of a configuration, one behind another: an offset says in which of them something stands, and in which
-//! line and column.
+//! The texts of a configuration, one behind another. An offset gives the text, and the line and column in
+//! it.
 
 use crate::problems::text_place::TextPlace;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 /// One text.
 #[derive(Debug)]
 pub(crate) struct SourceText {
-    /// Its name for messages: the path of its file.
+    /// The text's name for messages: the path of its file.
     pub(crate) file: Arc<str>,
     pub(crate) text: Arc<str>,
-    /// Where each line ends, in the text.
+    /// The ends of the text's lines, within the text.
     line_ends: Vec<usize>,
-    /// The offset of its first byte.
+    /// The offset of the text's first byte.
     pub(crate) start: usize,
 }
 
@@ -38,7 +38,7 @@ impl Positions {
         self.0.partition_point(|text| text.start <= offset).saturating_sub(1)
     }
 
-    /// Where an offset is. The file is named where there are several.
+    /// The place of an offset. The file is named if there are several.
     pub(crate) fn place(&self, offset: usize) -> TextPlace {
         let Some(source) = self.0.get(self.number(offset)) else {
             return TextPlace { file: None, line: 1, column: 1 };

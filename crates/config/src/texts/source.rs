@@ -1,5 +1,5 @@
-//! Who gives what a text names: the files of `include`, variables, and secrets in files. The server asks the machine;
-//! a text alone has nothing outside of it.
+//! The source of what a text names: the files of `include`, variables, and secrets in files. The server
+//! asks the machine; a text alone has nothing outside of it.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,15 +8,15 @@ use std::path::Path;
 /// A file that `include` names.
 #[derive(Debug)]
 pub struct IncludedFile {
-    /// Its path, as messages name it.
+    /// The file's path, as messages name it.
     pub name: String,
-    /// What is in it, at most one byte more than may be.
+    /// The contents of the file, at most one byte more than the limit.
     pub bytes: io::Result<Vec<u8>>,
-    /// Whether it is a link, which may lead out of its directory.
+    /// Whether the file is a link, which may lead out of its directory.
     pub is_link: bool,
 }
 
-/// Gives what texts name. What is asked twice is answered twice the same.
+/// Gives what texts name. The same question always gets the same answer.
 pub trait ConfigSource {
     /// The files that a pattern names, in their order.
     ///
@@ -27,14 +27,14 @@ pub trait ConfigSource {
     /// The value of a variable of the environment, if it is set.
     fn variable(&mut self, name: &str) -> Option<OsString>;
 
-    /// What is in the file of a secret, at most one byte more than may be.
+    /// The contents of the file of a secret, at most one byte more than the limit.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the file cannot be read.
     fn secret(&mut self, file: &Path) -> io::Result<Vec<u8>>;
 }
 
-/// Nothing: no file is there, and no variable is set.
+/// A source without files and variables.
 #[derive(Clone, Copy, Debug)]
 pub struct NoSource;
 

@@ -8,33 +8,33 @@ use forebay_sys::unix_address::{UnixAddress, UnixAddressError};
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
 
-/// Why what only some may reach is not at an abstract name.
+/// The reason why a socket that only some may reach has no abstract name.
 pub(crate) const HAS_NO_MODE: &str = "an abstract socket has no mode and no owner, so every process of this machine could connect; give a path";
 
 /// Where connections are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// At this address. `[::]` is all IPv6 addresses and no IPv4.
+    /// This address. `[::]` is all IPv6 addresses and no IPv4.
     At(SocketAddr),
-    /// At this port of all addresses: IPv4, and IPv6 if the machine has it.
+    /// This port of all addresses: IPv4, and IPv6 if the machine has it.
     All(u16),
-    /// At a Unix socket.
+    /// A Unix socket.
     Unix(UnixAddress),
 }
 
-/// An address, and what is spoken there.
+/// An address, and the protocol there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenEndpoint {
-    /// Where.
+    /// The address.
     pub listen: Listen,
-    /// TLS, and HTTP within it.
+    /// Whether TLS is spoken, and HTTP within it.
     pub tls: bool,
-    /// Nothing: connections are passed on as they are.
+    /// Whether connections are passed on as they are.
     pub raw: bool,
 }
 
 impl Listen {
-    /// Whether what is sent there stays within this machine.
+    /// Whether bytes sent there stay within this machine.
     pub fn is_of_this_machine(&self) -> bool {
         match self {
             Listen::At(address) => address.ip().to_canonical().is_loopback(),
@@ -43,7 +43,7 @@ impl Listen {
         }
     }
 
-    /// Its port; a Unix socket has none.
+    /// The port of the address; a Unix socket has none.
     pub fn port(&self) -> Option<u16> {
         match self {
             Listen::At(address) => Some(address.port()),
@@ -53,7 +53,7 @@ impl Listen {
     }
 }
 
-/// Where the admin listener is; nowhere if it is off.
+/// The addresses of the admin listener; none if it is off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdminListen(pub Vec<ListenEndpoint>);
 
@@ -99,7 +99,7 @@ impl Written for Listen {
             _ => None,
         }
     }
-    /// Port 0 is another port each time.
+    /// Whether the address may stand in a list twice: with port 0, which is another port each time.
     fn may_repeat(&self) -> bool {
         matches!(self, Listen::All(0))
     }

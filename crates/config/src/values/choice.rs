@@ -1,5 +1,5 @@
-//! Settings that are one of a few words, or a word or something else: the access log is off or a
-//! path, a field is off or a value.
+//! Settings that are one of a few words, or a word or something else: the access log is off or a path, a
+//! field is off or a value.
 
 use crate::problems::problem::Wrong;
 use crate::problems::quoted::quote;
@@ -15,11 +15,11 @@ use std::path::PathBuf;
 
 /// A type that is one of a few words.
 pub trait Keyword: Copy + PartialEq + 'static {
-    /// What the words are for.
+    /// The words, as messages list them.
     const EXPECTED: &'static str;
     /// The words.
     const WORDS: &'static [&'static str];
-    /// What they stand for, in the same order.
+    /// The values of the words, in the same order.
     const MEANINGS: &'static [Self];
 
     /// The word for `self`.
@@ -62,15 +62,15 @@ impl Keyword for EtagMode {
         &[EtagMode::Auto, EtagMode::Content, EtagMode::Stat, EtagMode::Weak];
 }
 
-/// By what the threads of a pipeline are allocated to its phases.
+/// The measure by which the threads of a pipeline are allocated to its phases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AllocateBy {
-    /// The counts at the start stay.
+    /// None: the counts at the start stay.
     Fixed,
     /// The lengths of the lists.
     #[default]
     Queue,
-    /// How long tasks wait in the lists.
+    /// The time that tasks wait in the lists.
     Delay,
 }
 
@@ -81,15 +81,15 @@ impl Keyword for AllocateBy {
         &[AllocateBy::Fixed, AllocateBy::Queue, AllocateBy::Delay];
 }
 
-/// How the time of idle connections shrinks under load.
+/// The law by which the time of idle connections shrinks under load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeepAliveLaw {
-    /// By the same time for each step of load.
+    /// The time shrinks by the same amount for each step of load.
     #[default]
     Linear,
-    /// By the same factor for each step of load.
+    /// The time shrinks by the same factor for each step of load.
     Exponential,
-    /// Not at all.
+    /// The time does not shrink.
     Constant,
 }
 
@@ -103,12 +103,12 @@ impl Keyword for KeepAliveLaw {
 /// Whether clients are asked for certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AskClients {
-    /// They are not.
+    /// Clients are not asked.
     #[default]
     Off,
-    /// They are, and may come without.
+    /// Clients are asked, and may come without a certificate.
     Optional,
-    /// They are, and may not.
+    /// Clients are asked, and must show one.
     Required,
 }
 
@@ -119,7 +119,7 @@ impl Keyword for AskClients {
         &[AskClients::Off, AskClients::Optional, AskClients::Required];
 }
 
-/// Who decides whether a request is recorded that a trusted proxy places in a trace.
+/// What decides whether a request is recorded, if a trusted proxy places it in a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TraceParent {
     /// The proxy has decided.
@@ -135,7 +135,7 @@ impl Keyword for TraceParent {
     const MEANINGS: &'static [TraceParent] = &[TraceParent::Follow, TraceParent::Rate];
 }
 
-/// What the page of the admin listener shows of clients' addresses.
+/// How much the page of the admin listener shows of clients' addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageAddresses {
     /// All of them.
@@ -154,14 +154,15 @@ impl Keyword for PageAddresses {
 /// How much of the policy the kernel enforces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GateMode {
-    /// Nothing.
+    /// The kernel enforces nothing.
     #[default]
     Off,
-    /// Rules about addresses judge SYNs, if this machine can; else the server does all.
+    /// Rules about addresses judge SYNs, if this machine can do that; otherwise the server does everything.
     Auto,
-    /// They do, or the server does not start.
+    /// Rules about addresses judge SYNs; where that is impossible, the server does not start.
     Address,
-    /// And it queues connections by the class of their first request, or the server does not start.
+    /// The kernel also queues connections by the class of their first request; where that is impossible,
+    /// the server does not start.
     Full,
 }
 
@@ -172,13 +173,13 @@ impl Keyword for GateMode {
         &[GateMode::Off, GateMode::Auto, GateMode::Address, GateMode::Full];
 }
 
-/// When the kernel charges a connection to the limit of its rule.
+/// The moment at which the kernel charges a connection to the limit of its rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GateCharge {
-    /// When its handshake is complete.
+    /// The end of its handshake.
     #[default]
     Handshake,
-    /// When its SYN comes.
+    /// The arrival of its SYN.
     Syn,
 }
 
@@ -188,13 +189,13 @@ impl Keyword for GateCharge {
     const MEANINGS: &'static [GateCharge] = &[GateCharge::Handshake, GateCharge::Syn];
 }
 
-/// Which rules the kernel enforces.
+/// The rules that the kernel enforces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GateRules {
-    /// Those that ask for addresses only.
+    /// Rules that ask for addresses only.
     #[default]
     Addresses,
-    /// And those that the first segment of a connection's first request tells.
+    /// Rules about addresses, and those that need only the first segment of a connection's first request.
     FirstRequest,
 }
 
@@ -207,12 +208,12 @@ impl Keyword for GateRules {
 /// Whether the machine's firewall drops clients that the server ignores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FirewallMode {
-    /// It is left alone.
+    /// The firewall is left alone.
     #[default]
     Off,
-    /// As far as this machine can; what it cannot is done by the server.
+    /// The firewall drops what it can on this machine; the server does the rest.
     Auto,
-    /// It does, or the server does not start.
+    /// The firewall drops them; where it cannot, the server does not start.
     Nftables,
 }
 
@@ -223,7 +224,7 @@ impl Keyword for FirewallMode {
         &[FirewallMode::Off, FirewallMode::Auto, FirewallMode::Nftables];
 }
 
-/// How a line of the access log is written.
+/// The format of lines in the access log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// The common log format: without referer and user agent.
@@ -242,7 +243,7 @@ impl Keyword for LogFormat {
         &[LogFormat::Common, LogFormat::Combined, LogFormat::Json];
 }
 
-/// By which scheme a client asks.
+/// The scheme by which a client asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SchemeChoice {
     /// Without TLS.
@@ -261,9 +262,9 @@ impl Keyword for SchemeChoice {
 /// Whether a part of the server is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Switch {
-    /// It is.
+    /// The part is on.
     On,
-    /// It is not.
+    /// The part is off.
     #[default]
     Off,
 }
@@ -307,10 +308,10 @@ impl Keyword for WhenChoice {
 /// Which clients share a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PerChoice {
-    /// All clients that the rule is about.
+    /// All clients of the rule share one limit.
     #[default]
     Rule,
-    /// None: each client has one of its own.
+    /// Each client has a limit of its own.
     Client,
 }
 
@@ -323,12 +324,12 @@ impl Keyword for PerChoice {
 /// How something over a limit is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Refuse {
-    /// With an answer.
+    /// An answer says that it is refused.
     #[default]
     Reject,
-    /// By a reset of the connection.
+    /// A reset ends the connection.
     Reset,
-    /// Without a word where that is possible.
+    /// The connection ends silently, where that is possible.
     Drop,
 }
 
@@ -338,17 +339,17 @@ impl Keyword for Refuse {
     const MEANINGS: &'static [Refuse] = &[Refuse::Reject, Refuse::Reset, Refuse::Drop];
 }
 
-/// What becomes of requests over a limit.
+/// The treatment of requests over a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverChoice {
-    /// They are answered with an error.
+    /// The requests are answered with an error.
     #[default]
     Reject,
-    /// Their connection is reset.
+    /// Their connections are reset.
     Reset,
-    /// Their connection ends without a word where that is possible.
+    /// Their connections end silently, where that is possible.
     Drop,
-    /// They wait.
+    /// The requests wait.
     Queue,
 }
 
@@ -359,17 +360,17 @@ impl Keyword for OverChoice {
         &[OverChoice::Reject, OverChoice::Reset, OverChoice::Drop, OverChoice::Queue];
 }
 
-/// What a rule does at once.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ActionChoice {
-    /// Nothing; no later rule does either.
+    /// Nothing is refused; later rules do not act either.
     #[default]
     Allow,
     /// Answers with an error.
     Reject,
     /// Resets the connection.
     Reset,
-    /// Ends the connection without a word where that is possible.
+    /// Ends the connection silently, where that is possible.
     Drop,
 }
 
@@ -401,15 +402,15 @@ impl<W: Keyword> Value for W {
     }
 }
 
-/// Where the access log goes.
+/// The target of the access log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AccessLog {
-    /// Nowhere.
+    /// No log is written.
     #[default]
     Off,
     /// Standard output.
     Stdout,
-    /// Appended to a file.
+    /// A file that lines are appended to.
     File(PathBuf),
 }
 
@@ -424,7 +425,7 @@ impl Value for AccessLog {
         *self = match text {
             "off" => AccessLog::Off,
             "-" => AccessLog::Stdout,
-            // a name that is a slip of "off" or means it would become a file unnoticed
+            // a misspelt "off", or a word for it, would become a file unnoticed
             "" | "Off" | "OFF" | "none" | "false" | "no" => return Err(wrong(self, text)),
             path if path.contains('\0') => return Err(wrong(self, text)),
             path => AccessLog::File(PathBuf::from(path)),
@@ -446,12 +447,12 @@ impl Value for AccessLog {
 /// Whether the kernel confines the server (Landlock, seccomp).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Confine {
-    /// If the kernel can.
+    /// The kernel confines the server, if it can.
     #[default]
     Auto,
-    /// The server does not start where the kernel cannot.
+    /// The kernel confines the server; where it cannot, the server does not start.
     On,
-    /// It does not.
+    /// The kernel does not confine the server.
     Off,
 }
 
@@ -461,15 +462,15 @@ impl Keyword for Confine {
     const MEANINGS: &'static [Confine] = &[Confine::Auto, Confine::On, Confine::Off];
 }
 
-/// Where commands such as `forebay reload` find the server.
+/// The socket at which commands such as `forebay reload` find the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ControlSocketChoice {
-    /// At the usual place for the user and the configuration file.
+    /// The usual place for the user and the configuration file.
     #[default]
     Auto,
-    /// Nowhere.
+    /// No socket.
     Off,
-    /// At this path.
+    /// This path.
     At(PathBuf),
 }
 

@@ -1,4 +1,4 @@
-//! Sets of addresses that the machine's firewall has, and what they hold.
+//! Sets of addresses in the machine's firewall, and their contents.
 
 use crate::problems::problem::Wrong;
 use crate::values::value::Written;
@@ -16,7 +16,7 @@ const MOST_NAME_BYTES: usize = 255;
 /// A set of nftables, by the family of its table, the table and its own name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FirewallSet {
-    /// `inet` and so on.
+    /// The family: `inet` and so on.
     pub family: String,
     /// The table.
     pub table: String,
@@ -30,7 +30,7 @@ impl fmt::Display for FirewallSet {
     }
 }
 
-/// As `nft list set` has it.
+/// A set, written as `nft list set` has it.
 impl Written for FirewallSet {
     const EXPECTED: &'static str = "a family (inet, ip, ip6, netdev, bridge), a table and a set, such as \"inet filter blocked\"";
     fn read(text: &str) -> Result<FirewallSet, Wrong> {
@@ -55,22 +55,22 @@ impl Written for FirewallSet {
     }
 }
 
-/// What sets of the firewall hold, as far as rules name them. No file says it.
+/// The contents of sets of the firewall, as far as rules name them; not set by a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AddressSets(BTreeMap<FirewallSet, Arc<[Endpoint]>>);
 
 impl AddressSets {
-    /// What the set holds; `None` if it was not read.
+    /// The contents of the set; `None` if it was not read.
     pub fn get(&self, set: &FirewallSet) -> Option<&Arc<[Endpoint]>> {
         self.0.get(set)
     }
 
-    /// How many networks all of them hold.
+    /// The number of networks in all of them.
     pub fn networks(&self) -> usize {
         self.0.values().map(|held| held.len()).sum()
     }
 
-    /// The set holds this.
+    /// Stores the contents of a set.
     pub fn insert(&mut self, set: FirewallSet, holds: Arc<[Endpoint]>) {
         self.0.insert(set, holds);
     }

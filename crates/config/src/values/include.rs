@@ -5,12 +5,12 @@ use crate::values::value::Written;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-/// Which files belong to a configuration: a path, in which each star stands for any run of characters of one name.
+/// A path whose stars each stand for any run of characters of one name; it names files of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IncludePattern(pub PathBuf);
 
 impl IncludePattern {
-    /// Whether there is a star in it.
+    /// Whether the path has a star.
     pub fn has_star(&self) -> bool {
         self.0.as_os_str().as_encoded_bytes().contains(&b'*')
     }
@@ -25,7 +25,8 @@ impl IncludePattern {
         }
     }
 
-    /// Whether a pattern of one name fits a name. A star stands for no dot at the beginning: such files are hidden.
+    /// Whether a pattern of one name fits a name. A star does not match a dot at the beginning, because
+    /// such files are hidden.
     pub fn fits(pattern: &OsStr, name: &OsStr) -> bool {
         let (pattern, name) = (pattern.as_encoded_bytes(), name.as_encoded_bytes());
         if name.starts_with(b".") && !pattern.starts_with(b".") {

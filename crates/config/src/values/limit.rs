@@ -7,7 +7,7 @@ use crate::{OverChoice, PerChoice, Refuse};
 use forebay_policy::rate::Rate;
 use std::time::Duration;
 
-/// How many connections may come.
+/// A limit on the rate of connections.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConnectionLimit {
     /// `connections.rate`; without it there is no limit
@@ -24,7 +24,7 @@ pub struct ConnectionLimit {
     pub ignore: Optional<Duration>,
 }
 
-/// How many requests may come.
+/// A limit on the rate of requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestLimit {
     /// `requests.rate`; without it there is no limit
@@ -49,7 +49,7 @@ pub struct RequestLimit {
     pub ignore: Optional<Duration>,
 }
 
-/// How many requests may be under way.
+/// A limit on requests under way.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InFlightConfig {
     /// `in_flight.most`; without it there is no limit
@@ -67,7 +67,7 @@ pub struct InFlightConfig {
 }
 
 impl ConnectionLimit {
-    /// What it says besides the rate.
+    /// The first setting besides the rate, if there is one.
     pub(crate) fn says_more(&self) -> Option<&'static str> {
         let ConnectionLimit { rate: _, burst, per, over, status, ignore } = self;
         first(&[
@@ -81,7 +81,7 @@ impl ConnectionLimit {
 }
 
 impl RequestLimit {
-    /// What it says besides the rate.
+    /// The first setting besides the rate, if there is one.
     pub(crate) fn says_more(&self) -> Option<&'static str> {
         let RequestLimit {
             rate: _,
@@ -109,7 +109,7 @@ impl RequestLimit {
     }
 }
 
-/// The first key that is said.
+/// The first key that is set.
 fn first(keys: &[(&'static str, bool)]) -> Option<&'static str> {
     keys.iter().find(|(_, is_said)| *is_said).map(|(key, _)| *key)
 }

@@ -10,36 +10,36 @@ pub struct LogCondition {
     is_not: bool,
 }
 
-/// What a condition is about.
+/// The subject of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionSubject {
     /// Statuses of the answer, written like this.
     Status(RangeInclusive<u16>, String),
     /// The request had no answer.
     NoStatus,
-    /// The name of its class.
+    /// The name of the request's class.
     Class(String),
-    /// The name of its site; `-` for none.
+    /// The name of the request's site; `-` for none.
     Site(String),
 }
 
-/// Why a text is no condition.
+/// A reason why a text is no condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionError {
-    /// It has no `=`.
+    /// The text has no `=`.
     Form,
-    /// Another sign than `=` and `!=`.
+    /// The text has another sign than `=` and `!=`.
     Sign {
-        /// What says the same, if something does.
+        /// A condition that means the same, if there is one.
         instead: Option<String>,
     },
-    /// It is about something else.
+    /// The text is about something that no condition knows.
     Subject,
-    /// Not a status, nor several.
+    /// The value is no status and no range of statuses.
     Status,
-    /// A list of statuses.
+    /// The value is a list of statuses.
     List,
-    /// Nothing behind the `=`.
+    /// The value behind the `=` is missing.
     Empty,
 }
 
@@ -100,19 +100,19 @@ impl LogCondition {
         Ok(LogCondition { of, is_not })
     }
 
-    /// What it is about.
+    /// The subject of the condition.
     #[inline]
     pub fn of(&self) -> &ConditionSubject {
         &self.of
     }
 
-    /// Whether it has a `!`.
+    /// Whether the condition has a `!`.
     #[inline]
     pub fn is_not(&self) -> bool {
         self.is_not
     }
 
-    /// The class it is about.
+    /// The class that the condition names.
     pub fn class(&self) -> Option<&str> {
         match &self.of {
             ConditionSubject::Class(name) => Some(name),
@@ -120,12 +120,12 @@ impl LogCondition {
         }
     }
 
-    /// Whether it asks for requests without an answer.
+    /// Whether the condition asks for requests without an answer.
     pub fn is_without_answer(&self) -> bool {
         self.of == ConditionSubject::NoStatus && !self.is_not
     }
 
-    /// The site it is about, unless that is none.
+    /// The site that the condition names, unless that is none.
     pub fn site(&self) -> Option<&str> {
         match &self.of {
             ConditionSubject::Site(name) if name != NO_SITE => Some(name),
@@ -134,7 +134,7 @@ impl LogCondition {
     }
 }
 
-/// How a condition names that a request belongs to no site.
+/// The word in a condition for requests that belong to no site.
 pub const NO_SITE: &str = "-";
 
 impl fmt::Display for LogCondition {
@@ -149,7 +149,8 @@ impl fmt::Display for LogCondition {
     }
 }
 
-/// If the text has a sign that conditions do not have: what says the same with those they have.
+/// The replacement, if the text has a sign that conditions do not have: a condition that means the same
+/// with the signs they have.
 fn other_sign(text: &str) -> Option<Option<String>> {
     let is_of_sign = |c: char| matches!(c, '=' | '!' | '<' | '>' | '~');
     let begin = text.find(is_of_sign)?;
@@ -171,7 +172,7 @@ fn other_sign(text: &str) -> Option<Option<String>> {
     Some(instead.filter(is_valid))
 }
 
-/// `404`, `4xx` or `400-499`.
+/// Reads `404`, `4xx` or `400-499`.
 fn statuses(text: &str) -> Option<RangeInclusive<u16>> {
     let status = |text: &str| text.parse().ok().filter(|status| (100..=599).contains(status));
     if let Some(class) = text.strip_suffix("xx") {
@@ -236,7 +237,7 @@ mod tests {
             let instead = expected.map(str::to_owned);
             assert_eq!(LogCondition::parse(text), Err(ConditionError::Sign { instead }), "{text}");
         }
-        // values may have such signs
+        // values may contain such signs
         assert!(LogCondition::parse("class=a<b").is_ok());
     }
 }

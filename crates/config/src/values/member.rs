@@ -2,7 +2,7 @@
 
 macro_rules! members {
     ($($member:ident = $name:literal,)*) => {
-        /// A member of JSON lines. They stand in this order.
+        /// A member of JSON lines. Members stand in this order.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         #[expect(missing_docs, reason = "docs/manual/logs.md explains each")]
@@ -11,13 +11,13 @@ macro_rules! members {
         }
 
         impl Member {
-            /// All of them.
+            /// All members.
             pub const ALL: [Member; Member::NAMES.len()] = [$(Member::$member,)*];
 
-            /// Their names.
+            /// The names of all members.
             pub const NAMES: [&str; [$($name,)*].len()] = [$($name,)*];
 
-            /// What stands before a number.
+            /// The text before the member's value, if that is a number.
             #[inline]
             pub const fn before_number(self) -> &'static [u8] {
                 match self {
@@ -25,7 +25,7 @@ macro_rules! members {
                 }
             }
 
-            /// What stands before a text.
+            /// The text before the member's value, if that is a string.
             #[inline]
             pub const fn before_text(self) -> &'static [u8] {
                 match self {
@@ -77,35 +77,35 @@ members! {
     Ended = "ended",
 }
 
-/// Members that are no choice, and which lines have them.
+/// Members that a line has or not without a choice, and the lines that have them.
 pub const NOT_CHOSEN: [(&str, &str); 2] = [
     ("given_up", "each line of a request that was given up has it"),
     ("sample", "each line that stands for several requests has it"),
 ];
 
 impl Member {
-    /// Its name.
+    /// The member's name.
     pub fn name(self) -> &'static str {
         Member::NAMES[self as usize]
     }
 
-    /// The one with this name.
+    /// The member with this name.
     pub fn named(name: &str) -> Option<Member> {
         Member::ALL.into_iter().find(|member| member.name() == name)
     }
 }
 
-/// Which members lines have.
+/// The members that lines have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Members(u64);
 
 impl Members {
-    /// These.
+    /// The set of these members.
     pub fn of(members: &[Member]) -> Members {
         Members(members.iter().fold(0, |all, member| all | 1 << *member as u64))
     }
 
-    /// Whether this one is among them.
+    /// Whether a member is in the set.
     #[inline]
     pub fn have(self, member: Member) -> bool {
         self.0 & 1 << member as u64 != 0

@@ -12,7 +12,7 @@
 //! | `written` | types of `forebay_site` and `forebay_policy` |
 //! | `limit` | the limits of a rule |
 //! | [`member`], [`log_condition`], [`redacted`] | what lines of a log say of a request, which requests have one, what is hidden |
-//! | `sign_in` | where people go whom a server that decides does not know |
+//! | `sign_in` | the sign-in page for users that a server of `forward_auth` does not know |
 //! | `stage_process`, `per_stage` | which stage a process of isolated is, and values that each stage has for itself |
 //! | `without_parents` | a path without `..`, for programs that take none |
 

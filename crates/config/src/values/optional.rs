@@ -42,7 +42,7 @@ impl<V: Value + Default> Value for Optional<V> {
     }
 }
 
-/// A list that may be left unsaid, which is not the same as an empty one.
+/// A list that may be absent, which differs from an empty one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionalList<W>(pub Option<Vec<W>>);
 
@@ -68,7 +68,7 @@ impl<W: Written> Value for OptionalList<W> {
     fn guess(&self, text: &str) -> Option<String> {
         W::guess(text)
     }
-    /// A list follows.
+    /// Makes the list empty, since its items follow.
     fn clear(&mut self) {
         self.0 = Some(Vec::new());
     }
@@ -112,7 +112,7 @@ impl<W: Written> Value for OneOrMore<W> {
     fn clear(&mut self) {
         self.0.clear();
     }
-    /// A condition that nothing meets would be a mistake.
+    /// A condition without values would never hold, so it must have some.
     fn may_be_empty(&self) -> bool {
         false
     }

@@ -7,17 +7,17 @@ use crate::values::value::{Form, Value};
 /// A value for each stage that has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerStage<V> {
-    /// By the order of the stages on a request's way.
+    /// The values, by the order of the stages on a request's way.
     values: [Option<V>; 3],
 }
 
 impl<V: Copy> PerStage<V> {
-    /// That of a stage.
+    /// The value of a stage.
     pub fn of(&self, role: Role) -> Option<V> {
         self.values[usize::from(role.number())]
     }
 
-    /// Whether any has one.
+    /// Whether no stage has a value.
     pub fn is_empty(&self) -> bool {
         self.values.iter().all(Option::is_none)
     }

@@ -1,8 +1,8 @@
-//! What logs say without its value, as a file names it.
+//! Values that logs hide, as a file names them.
 
 use std::fmt;
 
-/// Something of a request whose value no log has, as `log.redact` names it: `query.token`, `header.Referer`.
+/// A part of a request whose value no log shows, as `log.redact` names it: `query.token`, `header.Referer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Redacted {
     /// The query parameter with this name.
@@ -13,17 +13,17 @@ pub enum Redacted {
     UserAgent,
 }
 
-/// Why a text names nothing that is logged.
+/// A reason why a text names nothing that is logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedactedError {
-    /// It says neither `query.` nor `header.`.
+    /// The text says neither `query.` nor `header.`.
     Form {
         /// What is probably meant.
         guess: Option<String>,
     },
-    /// A name with a character that ends names.
+    /// The name has a character that would end it.
     Character(char),
-    /// A field that logs do not have.
+    /// The field is not in logs.
     Field(String),
 }
 
@@ -54,7 +54,7 @@ impl Redacted {
     /// Reads `query.NAME` or `header.NAME`.
     ///
     /// # Errors
-    /// When it is no field whose value lines have.
+    /// When the text names no part whose value lines have.
     pub fn parse(text: &str) -> Result<Redacted, RedactedError> {
         if let Some(name) = text.strip_prefix("header.") {
             return match () {

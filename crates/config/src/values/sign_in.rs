@@ -1,22 +1,22 @@
-//! The address where people sign in.
+//! The address of a sign-in page.
 
 use crate::problems::problem::Wrong;
 use crate::values::value::Written;
 use forebay_site::rules::{RequestVariable, Template, TemplatePart};
 use forebay_upstream::settings::SignInPart;
 
-/// Where people go whom a server that decides does not know.
+/// The address for users whom a server of `forward_auth` does not know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignInAddress(Template);
 
 impl SignInAddress {
-    /// The path, if it is one of the same site and always the same.
+    /// The path, if the page is on the same site and its address always the same.
     pub(crate) fn path(&self) -> Option<&str> {
         let path = self.0.as_str().split(['?', '#']).next()?;
         (path.starts_with('/') && !path.contains('$')).then_some(path)
     }
 
-    /// Its parts in order.
+    /// The address's parts in order.
     pub(crate) fn parts(&self) -> Vec<SignInPart> {
         self.0.parts().iter().filter_map(part).collect()
     }

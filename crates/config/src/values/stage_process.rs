@@ -1,24 +1,24 @@
-//! Which stage a process is, and which of its processes.
+//! The stage of a process, and its number among the stage's processes.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// What a process does of the way to an answer.
+/// The part that a process has in answering a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It has the clients.
+    /// The process has the clients.
     Receive,
-    /// It decides.
+    /// The process decides.
     Process,
-    /// It has the content.
+    /// The process has the content.
     Respond,
 }
 
 impl Role {
-    /// All, in the order of a request's way.
+    /// All parts, in the order of a request's way.
     pub const ALL: [Role; 3] = [Role::Receive, Role::Process, Role::Respond];
 
-    /// Its name.
+    /// The stage's name.
     pub fn name(self) -> &'static str {
         match self {
             Role::Receive => "receive",
@@ -27,7 +27,7 @@ impl Role {
         }
     }
 
-    /// Which it is on a request's way.
+    /// The place of the part on a request's way.
     pub fn number(self) -> u8 {
         match self {
             Role::Receive => 0,
@@ -36,7 +36,7 @@ impl Role {
         }
     }
 
-    /// Whom it asks.
+    /// The stage that this one asks.
     pub fn next(self) -> Option<Role> {
         match self {
             Role::Receive => Some(Role::Process),
@@ -45,7 +45,7 @@ impl Role {
         }
     }
 
-    /// Who asks it.
+    /// The stage that asks this one.
     pub fn before(self) -> Option<Role> {
         Role::ALL.into_iter().find(|role| role.next() == Some(self))
     }
@@ -57,12 +57,12 @@ impl fmt::Display for Role {
     }
 }
 
-/// Which stage a process is.
+/// The place of a process among the stages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageProcess {
-    /// Its part.
+    /// The process's part.
     pub role: Role,
-    /// Which of the processes with this part, from 1.
+    /// The number among the processes with this part, from 1.
     pub instance: u64,
     /// The configuration file that all stages share.
     pub file: PathBuf,
@@ -71,7 +71,7 @@ pub struct StageProcess {
 }
 
 impl StageProcess {
-    /// Where an instance is asked.
+    /// The socket at which an instance is asked.
     pub fn socket(&self, role: Role, instance: u64) -> PathBuf {
         self.links.join(format!("{role}-{instance}.sock"))
     }

@@ -33,7 +33,7 @@ impl Percent {
     /// All of it.
     pub const WHOLE: Percent = Percent(10_000);
 
-    /// As a fraction: 1 is all of it.
+    /// The share as a fraction: 1 is the whole.
     pub fn fraction(self) -> f64 {
         self.0 as f64 / Percent::WHOLE.0 as f64
     }
@@ -41,7 +41,7 @@ impl Percent {
 
 impl FromStr for Percent {
     type Err = NotAQuantity;
-    /// Two digits behind the point at most.
+    /// Reads a percentage with at most two digits behind the point.
     fn from_str(text: &str) -> Result<Percent, NotAQuantity> {
         let number = text.strip_suffix('%').ok_or(NotAQuantity)?;
         let (whole, part) = match number.split_once('.') {
@@ -96,15 +96,15 @@ impl fmt::Display for ByteRate {
     }
 }
 
-/// Milliseconds in a text such as `10s`. Units are `ms`, `s`, `m` (minutes), `h` and `d`.
+/// The milliseconds of a text such as `10s`. Units are `ms`, `s`, `m` (minutes), `h` and `d`.
 ///
 /// # Errors
-/// When it is not a whole number directly followed by a unit, or too large for 64 bits.
+/// When the text is not a whole number directly followed by a unit, or too large for 64 bits.
 pub(crate) fn milliseconds(text: &str) -> Result<u64, NotAQuantity> {
     quantity(text, &TIMES)
 }
 
-/// Writes a duration as `10s`; what is below a millisecond is cut off.
+/// Writes a duration as `10s`; a rest below a millisecond is cut off.
 pub(crate) fn show_duration(duration: Duration, f: &mut impl fmt::Write) -> fmt::Result {
     show(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX), &TIMES, f)
 }
@@ -117,7 +117,7 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Result<u64, NotAQuantity> {
     number.checked_mul(*factor).ok_or(NotAQuantity)
 }
 
-/// In the largest unit that leaves no rest.
+/// Writes a quantity in the largest unit that leaves no rest.
 fn show(quantity: u64, units: &[(&str, u64)], f: &mut impl fmt::Write) -> fmt::Result {
     let exact = |(_, factor): &&(&str, u64)| quantity != 0 && quantity.is_multiple_of(*factor);
     let (name, factor) = units.iter().rev().find(exact).unwrap_or(&units[0]);

@@ -9,32 +9,32 @@ use crate::values::units::{self, ByteRate, Percent, Size};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A place in a section that a setting is stored in.
+/// A field of a section that holds the value of a setting.
 pub trait Value {
-    /// The TOML type it is written as.
+    /// The TOML type in which the value is written.
     fn form(&self) -> Form;
-    /// What belongs there, with an example.
+    /// The form of a value in words, with an example.
     fn expected(&self) -> &'static str;
-    /// The words it may be, if it is one of a few.
+    /// The words allowed, if the value is one of a few.
     fn choices(&self) -> &'static [&'static str] {
         &[]
     }
-    /// Stores what `text` says; a list takes it as one more item.
+    /// Stores the value of `text`; a list takes it as one more item.
     ///
     /// # Errors
     /// What is wrong with the text; then nothing is stored.
     fn set(&mut self, text: &str) -> Result<(), Wrong>;
     /// The value as TOML.
     fn show(&self) -> String;
-    /// What `text` amounts to, for the check of a range; `None` where there is nothing to compare.
+    /// The amount that `text` means, for the check of a range; `None` where there is nothing to compare.
     fn amount(&self, _text: &str) -> Option<u64> {
         None
     }
-    /// What was probably meant by a wrong text.
+    /// The value that was probably meant by a wrong text.
     fn guess(&self, _text: &str) -> Option<String> {
         None
     }
-    /// Removes the items of a list, and the value of what need not have one.
+    /// Removes the items of a list, and the value of a setting that may have none.
     fn clear(&mut self) {}
     /// Whether a list may have no items.
     fn may_be_empty(&self) -> bool {
@@ -44,14 +44,14 @@ pub trait Value {
     fn is_set(&self) -> bool {
         true
     }
-    /// Stores what `text` says under `name`, in a value that is a table.
+    /// Stores the value of `text` under `name`, in a value that is a table.
     ///
     /// # Errors
     /// What is wrong with name or text; then nothing is stored.
     fn put(&mut self, _name: &str, text: &str) -> Result<(), Wrong> {
         self.set(text)
     }
-    /// Whether what stands in a table is integers.
+    /// Whether the values in a table are integers.
     fn has_numbers(&self) -> bool {
         false
     }
@@ -60,27 +60,27 @@ pub trait Value {
 /// A type that is read from a text and remembers it. An [`Option`] of it is a setting that may have
 /// no value, a [`Vec`] one that is a list.
 pub trait Written: PartialEq + Sized + 'static {
-    /// What belongs there, with an example.
+    /// The form of a value in words, with an example.
     const EXPECTED: &'static str;
-    /// Reads it.
+    /// Reads a value.
     ///
     /// # Errors
     /// What is wrong with the text.
     fn read(text: &str) -> Result<Self, Wrong>;
-    /// What [`read`](Written::read) makes the same of.
+    /// The text from which [`read`](Written::read) makes the same value.
     fn text(&self) -> String;
-    /// What was probably meant by a wrong text.
+    /// The text that was probably meant by a wrong one.
     fn guess(_text: &str) -> Option<String> {
         None
     }
-    /// Whether it may be in a list twice.
+    /// Whether the value may be in a list twice.
     fn may_repeat(&self) -> bool {
         false
     }
-    /// Whether a list of it may have no items.
+    /// Whether a list of such values may be empty.
     const MAY_BE_EMPTY: bool = true;
 
-    /// The text is none of these.
+    /// The fault that a text is not such a value.
     fn misread(text: &str) -> Wrong {
         let near = Self::guess(text).map(|near| quote(&near));
         Wrong::Form { expected: Self::EXPECTED, found: quote(text), near }
@@ -141,18 +141,18 @@ impl<W: Written> Value for Vec<W> {
     }
 }
 
-/// What stands under one name of a table. A [`TableOf`] it is a setting.
+/// An entry of a table, under one name. A [`TableOf`] such entries is a setting.
 pub trait TableEntry: Sized {
-    /// What belongs into the table, with an example.
+    /// The form of the table in words, with an example.
     const EXPECTED: &'static str;
-    /// Reads it.
+    /// Reads an entry.
     ///
     /// # Errors
     /// What is wrong with name or text.
     fn read(name: &str, text: &str) -> Result<Self, Wrong>;
-    /// Name and text, which [`read`](TableEntry::read) makes the same of.
+    /// The name and text from which [`read`](TableEntry::read) makes the same entry.
     fn pair(&self) -> (String, &str);
-    /// Puts it among those that are there, which may be inherited.
+    /// Adds the entry to those that are there, which may be inherited.
     fn put(self, entries: &mut Vec<Self>) {
         entries.push(self);
     }
@@ -214,18 +214,18 @@ pub enum Form {
     Table,
 }
 
-/// A number, or left to Forebay.
+/// A number, or the choice of Forebay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AutoCount {
-    /// Forebay decides.
+    /// Forebay chooses the number.
     #[default]
     Auto,
-    /// This many.
+    /// This number.
     Fixed(u64),
 }
 
 impl AutoCount {
-    /// The number, or `auto` where it is left to Forebay.
+    /// The number, or `auto` if Forebay chooses.
     pub fn or(self, auto: u64) -> u64 {
         match self {
             AutoCount::Auto => auto,
@@ -428,12 +428,12 @@ impl Written for String {
     }
 }
 
-/// `text` is not what belongs into `value`.
+/// The fault that `text` does not belong into `value`.
 pub(crate) fn wrong(value: &dyn Value, text: &str) -> Wrong {
     Wrong::Form { expected: value.expected(), found: quote(text), near: suggest(value, text) }
 }
 
-/// The status that `text` says, if it is one that belongs into `value`.
+/// Reads the status in `text`, if that is one that belongs into `value`.
 pub(crate) fn status(
     value: &dyn Value,
     text: &str,
@@ -447,7 +447,7 @@ pub(crate) fn status(
     text.parse().ok().filter(belongs).ok_or_else(wrong)
 }
 
-/// What was probably meant by a wrong text, as TOML.
+/// The value that was probably meant by a wrong text, as TOML.
 pub(crate) fn suggest(value: &dyn Value, text: &str) -> Option<String> {
     let near = value.guess(text)?;
     match value.form() {

@@ -2,8 +2,8 @@
 
 use std::path::{Component, PathBuf};
 
-/// The same place without `..`. `end` says where a directory leads from which the way goes up: what is on the disk
-/// knows that, a text does not. A relative path that leads above where it begins still does.
+/// The same place without `..`. `end` gives the directory that a path leads to, from which `..` goes up:
+/// only the disk knows that, not the text. A relative path that leads above its beginning still does.
 pub fn without_parents(path: PathBuf, end: impl Fn(PathBuf) -> PathBuf) -> PathBuf {
     let mut place = PathBuf::new();
     for part in path.components() {
@@ -18,7 +18,7 @@ pub fn without_parents(path: PathBuf, end: impl Fn(PathBuf) -> PathBuf) -> PathB
     place
 }
 
-/// The same as far as the text tells: by the names of directories, wherever they lead.
+/// The same as far as the text shows: by the names of directories, wherever they lead.
 pub(crate) fn without_named_parents(path: PathBuf) -> PathBuf {
     without_parents(path, |place| place)
 }

@@ -1,5 +1,5 @@
-//! The types of a site and of a rule as settings: each is read by `forebay_site` or `forebay_policy`,
-//! which says what is wrong with a text.
+//! The types of a site and of a rule as settings: `forebay_site` or `forebay_policy` reads each, and says
+//! what is wrong with a text.
 
 use crate::problems::problem::Wrong;
 use crate::problems::quoted::{quote, show_list};
@@ -20,7 +20,7 @@ use forebay_site::rules::{
 };
 use std::fmt::Display;
 
-/// What a reader said about a text.
+/// The fault of a text, with the reason that its reader gives.
 pub(crate) fn unfit(text: &str, reason: impl Display) -> Wrong {
     Wrong::Unfit { found: quote(text), reason: reason.to_string() }
 }
@@ -144,7 +144,7 @@ impl Written for ScopeRegex {
     }
 }
 
-/// What a setting is on for: all paths, none, or some and those below them.
+/// The paths for which a setting is on: all, none, or some and those below them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathSwitch(pub Vec<Scope>);
 
@@ -228,7 +228,7 @@ impl Value for TryFiles {
     }
 }
 
-/// The files of a site that stand for its errors, by status.
+/// The error pages of a site, by status.
 pub(crate) type ErrorPages = TableOf<ErrorPage>;
 
 impl TableEntry for ErrorPage {
@@ -241,7 +241,7 @@ impl TableEntry for ErrorPage {
     fn pair(&self) -> (String, &str) {
         (self.status().to_string(), self.path())
     }
-    /// One that is inherited is replaced.
+    /// Adds an error page. An inherited one for the same status is replaced.
     fn put(self, pages: &mut Vec<ErrorPage>) {
         match pages.binary_search_by_key(&self.status(), ErrorPage::status) {
             Ok(at) => pages[at] = self,
@@ -250,7 +250,7 @@ impl TableEntry for ErrorPage {
     }
 }
 
-/// The media types of a site's files, by the ending of their names.
+/// The media types of a site's files, by the suffix of their names.
 pub(crate) type MediaTypes = TableOf<FileMediaType>;
 
 impl TableEntry for FileMediaType {
@@ -262,7 +262,7 @@ impl TableEntry for FileMediaType {
     fn pair(&self) -> (String, &str) {
         (self.ending().to_owned(), self.media_type())
     }
-    /// One that is inherited is replaced.
+    /// Adds a media type. An inherited one for the same suffix is replaced.
     fn put(self, types: &mut Vec<FileMediaType>) {
         match types.iter_mut().find(|known| known.ending() == self.ending()) {
             Some(known) => *known = self,
@@ -271,7 +271,7 @@ impl TableEntry for FileMediaType {
     }
 }
 
-/// The fields a header rule sets.
+/// The fields that a header rule sets.
 pub(crate) type HeaderFields = TableOf<(FieldName, FieldValue)>;
 
 impl TableEntry for (FieldName, FieldValue) {
@@ -291,7 +291,7 @@ pub(crate) type UserList = TableOf<User>;
 
 impl TableEntry for User {
     const EXPECTED: &'static str = "names with password hashes such as { alice = \"$argon2id$…\" }";
-    /// The text is not repeated in a message: it may be a password.
+    /// Reads a user. A message does not repeat the text, because it may be a password.
     fn read(name: &str, text: &str) -> Result<User, Wrong> {
         User::parse(name, text).map_err(|error| unfit(name, error))
     }

@@ -1,10 +1,10 @@
-//! A client that says what it is told to, and waits as long as a busy machine takes.
+//! A client that sends what a test asks for, and waits as long as a busy machine takes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Longer than a busy machine takes.
+/// A time that is longer than a busy machine takes.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// An answer of HTTP/1.
@@ -38,7 +38,7 @@ impl Client {
         self.stream.get_mut().write_all(bytes.as_ref()).unwrap();
     }
 
-    /// The head of an answer, without the empty line; interim answers are passed over.
+    /// Reads the head of an answer, without the empty line; interim answers are skipped.
     pub(crate) fn head(&mut self) -> (u16, String) {
         loop {
             let mut head = String::new();
@@ -52,7 +52,7 @@ impl Client {
         }
     }
 
-    /// One chunk of a body; empty at its end.
+    /// Reads one chunk of a body; empty at its end.
     pub(crate) fn chunk(&mut self) -> Vec<u8> {
         let mut size = String::new();
         self.stream.read_line(&mut size).unwrap();
@@ -65,7 +65,7 @@ impl Client {
         chunk
     }
 
-    /// An answer, and all of its body.
+    /// Reads an answer with all of its body.
     pub(crate) fn answer(&mut self) -> Answer {
         let (status, head) = self.head();
         let field = |name: &str| {
@@ -80,7 +80,7 @@ impl Client {
             loop {
                 let chunk = self.chunk();
                 if chunk.is_empty() {
-                    // the end, or what follows the body
+                    // the end, or the trailers
                     let mut line = String::new();
                     while line != "\r\n" {
                         line.clear();
@@ -106,7 +106,7 @@ impl Client {
     }
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a connection of its own.
 pub(crate) fn get(address: SocketAddr, target: &str) -> Answer {
     Client::connect(address).get(target)
 }

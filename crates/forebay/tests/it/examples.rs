@@ -65,7 +65,7 @@ fn the_main_thread_switches_lamps() {
         let switch = "GET /switch?lamp=2 HTTP/1.1\r\nHost: here\r\nX-Own-Page: 1\r\n\r\n";
         assert_eq!(client.ask(switch).text(), "on");
         assert_eq!(client.get("/").text(), "..*.....");
-        // the handles of its handlers go with the server, and the main thread is told
+        // the handles of its handlers go with the server, which wakes the main thread
         server.stop().unwrap();
     });
     main.serve().unwrap();

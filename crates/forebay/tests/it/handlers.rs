@@ -94,7 +94,7 @@ fn bodies_come_as_they_are_read(engine: &str) {
     }
     client.send("0\r\n\r\n");
     assert_eq!(client.answer().text(), "15");
-    // a client that waits to be asked is
+    // a client that waits for 100 Continue gets it
     client.send(
         "POST /sum HTTP/1.1\r\nHost: here\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n",
     );
@@ -104,7 +104,7 @@ fn bodies_come_as_they_are_read(engine: &str) {
     client.stream.read_line(&mut line).unwrap();
     client.send("\x01\x01");
     assert_eq!(client.answer().text(), "2");
-    // what a handler does not read is not waited for
+    // a body that a handler does not read is not waited for
     let mut client = Client::connect(server.addresses()[0]);
     client.send("POST /first HTTP/1.1\r\nHost: here\r\nContent-Length: 1000000\r\n\r\nabc");
     assert_eq!(client.answer().text(), "a");
@@ -265,7 +265,7 @@ fn the_main_thread_owns_the_state(engine: &str) {
 }
 
 fn many_wait_at_once(engine: &str) {
-    // with a thread for each, as many as one client may have
+    // with a thread for each handler, as many as one client may have
     let count = match engine {
         "fibers" => 200,
         "pool" => 20,
@@ -276,7 +276,7 @@ fn many_wait_at_once(engine: &str) {
     let server = builder(engine)
         .handler("/all", move |_, response| {
             here.fetch_add(1, Ordering::SeqCst);
-            // nobody goes on before all are here: they wait at the same time
+            // no handler goes on before all are here: they wait at the same time
             while here.load(Ordering::SeqCst) < count {
                 forebay::sleep(Duration::from_millis(1))?;
             }
@@ -419,14 +419,14 @@ fn a_handler_that_does_not_end_holds_up_no_other(engine: &str) {
     first.send("GET /on HTTP/1.1\r\nHost: here\r\n\r\n");
     soon("it has begun", || turns.load(Ordering::SeqCst) > 0);
     drop(first);
-    // it is told that its client has left, and goes on
+    // the handler learns that its client has left, and goes on
     soon("it does not wait any more", || {
         let before = turns.load(Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(20));
         turns.load(Ordering::SeqCst) > before + 40
     });
     assert_eq!(get(address, "/other").text(), "other");
-    // a thread, which nothing else ends
+    // this handler has a thread, which nothing else ends
     is_over.store(engine != "fibers", Ordering::SeqCst);
     server.stop().unwrap();
 }
@@ -439,7 +439,7 @@ fn a_panic_that_still_writes_holds_up_no_other(engine: &str) {
             let mut out = std::io::BufWriter::with_capacity(32 << 20, response);
             out.write_all(&vec![b'a'; 16 << 20])?;
             here.fetch_add(1, Ordering::SeqCst);
-            // what is left is written while this unwinds
+            // the rest is written while this unwinds
             std::panic::resume_unwind(Box::new("a panic that says nothing"))
         })
         .handler("/other", |_, response| Ok(response.text("other")?))

@@ -1,4 +1,5 @@
-//! Handlers on threads where the system grants few: what there is no room for is refused, and the process goes on.
+//! Handlers on threads where the system grants few: requests without room are refused, and the process
+//! goes on.
 
 use crate::client::{Client, get, soon};
 use crate::handlers::builder;
@@ -9,11 +10,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Clients that ask at the same time, and those of them that may wait for a thread.
+/// The number of clients that ask at the same time, and of those that may wait for a thread.
 const CLIENTS: usize = 400;
 const WAITING: usize = 10;
 
-/// A user of this test alone, for whom threads are counted.
+/// A user for this test alone, because the kernel counts threads by user.
 const USER: u32 = 61_236;
 
 #[test]
@@ -98,7 +99,7 @@ fn more_than_there_is_room_for() {
     assert_eq!(count(200) + count(503), CLIENTS, "{statuses:?}");
     assert!(count(200) > WAITING && count(503) > 0, "{statuses:?}");
     soon("refusals are counted", || refused() == count(503));
-    // there is room again, and what nothing has received yet
+    // there is room again, and messages of the refused requests are left in the channel
     assert_eq!(get(address, "/wait").text(), "waited");
     server.stop().unwrap();
 }

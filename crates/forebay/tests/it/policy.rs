@@ -1,5 +1,5 @@
-//! Handlers beside what the configuration says of requests: classes, limits, passwords, TLS, identities, the access
-//! log.
+//! Handlers beside the configuration's rules for requests: classes, limits, passwords, TLS, identities,
+//! the access log.
 
 use crate::client::{Client, get, soon};
 use crate::handlers::builder;
@@ -22,7 +22,7 @@ on_each_engine! {
     an_identity_is_proved_to_rules_and_hidden_from_handlers,
 }
 
-/// By bcrypt with the least cost.
+/// The hash of the password, by bcrypt with the least cost.
 const HASH_OF_SECRET: &str = "$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3u";
 
 /// The identity `gold` until 2100, by the key k1 of 0123456789abcdef0123456789abcdef.
@@ -105,7 +105,7 @@ fn a_password_comes_first(engine: &str) {
     let right =
         "GET /private HTTP/1.1\r\nHost: here\r\nAuthorization: Basic YWxpY2U6c2VjcmV0\r\n\r\n";
     assert_eq!(client.ask(right).text(), "alice");
-    // another way of writing the path leads to the same
+    // another spelling of the path leads to the same
     assert_eq!(client.get("/%70rivate").status, 401);
     assert_eq!(client.get("/open/../private").status, 401);
 }

@@ -1,4 +1,4 @@
-//! What servers leave in the process they are in.
+//! The traces that servers leave in their process.
 
 use crate::client::{Client, get, soon};
 use forebay::Server;
@@ -39,7 +39,8 @@ fn start_and_stop(number: usize) {
     server.stop().unwrap();
 }
 
-/// One that has threads which look after it: for files of bans, the page of the admin listener, and the agent.
+/// Starts and stops a server with all its auxiliary threads: for files of bans, the page of the admin
+/// listener, and the agent.
 fn start_and_stop_with_all() {
     let bans = std::env::temp_dir().join(format!("forebay-bans-of-{}", std::process::id()));
     fs::write(&bans, "192.0.2.1\n").unwrap();
@@ -56,11 +57,11 @@ fn start_and_stop_with_all() {
     fs::remove_file(bans).unwrap();
 }
 
-/// This is the only test of its process: others would have threads, too.
+/// This test is alone in its process, because others would have threads, too.
 #[test]
 #[ignore = "counts what all of the process has: `alone` runs it"]
 fn a_hundred_servers_leave_nothing() {
-    // what is made once for a process is made by the first ones
+    // the first servers make what is made once for a process
     (0..20).for_each(start_and_stop);
     start_and_stop_with_all();
     let settled = || {
@@ -75,7 +76,7 @@ fn a_hundred_servers_leave_nothing() {
     assert_eq!(before, after, "threads, descriptors, bytes of the heap");
 }
 
-/// In a process of its own, because what is counted is the process's.
+/// This test has a process of its own, because it counts the process's memory.
 #[test]
 fn alone() {
     let own = std::env::current_exe().unwrap();

@@ -1,4 +1,4 @@
-//! What a program does with servers: several, sockets of its own, reload, drain, errors.
+//! The control of servers by a program: several servers, sockets of its own, reload, drain, errors.
 
 use crate::client::{Client, get, soon};
 use forebay::{Server, ServerError};
@@ -31,7 +31,7 @@ fn several_serve_side_by_side_at_sockets_that_are_given() {
     assert_eq!(get(two.addresses()[0], "/any/path").text(), "two");
 }
 
-/// A port that the kernel chooses is another one for the admin listener: what comes to the server is not its.
+/// A port of 0 gives the admin listener a port of its own: it does not get the server's connections.
 #[test]
 fn an_admin_listener_has_a_port_of_its_own() {
     let text = "listen = [\"127.0.0.1:0\"]\n[admin]\nlisten = \"127.0.0.1:0\"\n";
@@ -86,7 +86,7 @@ fn a_reload_keeps_connections_and_handlers() {
     assert_eq!(open.get("/code").text(), "code");
     let answer = open.get("/elsewhere");
     assert!((300..400).contains(&answer.status), "{answer:?}");
-    // what is wrong changes nothing
+    // a faulty text changes nothing
     let error = server.reload_with("listen = 7\n").unwrap_err();
     assert!(matches!(error, ServerError::Config(_)), "{error}");
     // a handler has the state of this process, and a stage would be another

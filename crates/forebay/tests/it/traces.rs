@@ -1,4 +1,4 @@
-//! Handlers and spans: a handler is told where its request stands, and asking it is a span.
+//! Handlers and spans: a handler gets the trace context of its request, and asking it is a span.
 
 use crate::client::{Client, LONG, soon};
 use crate::handlers::builder;
@@ -12,11 +12,11 @@ on_each_engine! {
     a_handler_that_fails_has_its_span,
 }
 
-/// A trusted proxy's word, and the ids in it as OTLP writes them.
+/// The trace context of a trusted proxy, and its ids as OTLP writes them.
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TRACE: [u8; 16] = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes();
 
-/// A collector, of which only the bytes are looked at: the ids and texts of spans are in them as they are.
+/// A collector whose bytes are searched: ids and texts of spans stand in them as they are.
 struct Collector {
     addr: SocketAddr,
     taken: Arc<Mutex<Vec<u8>>>,
@@ -42,7 +42,7 @@ impl Collector {
     }
 }
 
-/// The body of a request.
+/// Reads the body of a request.
 fn body_of(stream: &TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(LONG)).unwrap();
     let mut reader = BufReader::new(stream);
@@ -59,7 +59,7 @@ fn body_of(stream: &TcpStream) -> Vec<u8> {
     body
 }
 
-/// Bytes from hexadecimal digits.
+/// Decodes hexadecimal digits.
 fn bytes(digits: &str) -> Vec<u8> {
     u64::from_str_radix(digits, 16).unwrap().to_be_bytes().to_vec()
 }
@@ -84,10 +84,10 @@ fn a_handler_is_told_where_its_request_stands(engine: &str) {
     assert_eq!((parts.len(), parts[0], parts[3], state), (4, "00", "01", "a=1"), "{place}");
     assert_eq!(u128::from_str_radix(parts[1], 16).unwrap().to_be_bytes(), TRACE);
     assert_ne!(parts[2], "00f067aa0ba902b7", "a span of its own");
-    // the span that the handler was told is one of those that the collector has
+    // the span that the handler got is one of those that the collector has
     soon("its spans", || collector.has(&TRACE) && collector.has(&bytes(parts[2])));
     assert!(collector.has(b"upstream") && collector.has(b"/told"));
-    // what the proxy does not record is not recorded, and the handler is told so
+    // what the proxy does not record is not recorded, and the handler can see that
     let answer = client.ask(&asked(&format!("traceparent: {}00\r\n", &PARENT[..53])));
     assert!(answer.text().ends_with("-00 nothing"), "{}", answer.text());
 }
@@ -106,7 +106,7 @@ fn a_handler_that_fails_has_its_span(engine: &str) {
     assert_eq!(client.get("/well").text(), "well");
     soon("their spans", || collector.has(b"/error") && collector.has(b"/well"));
     assert!(collector.has(b"error.type"));
-    // what waits is sent before the server has ended
+    // spans that wait are sent before the server has ended
     assert_eq!(client.get("/well/last").text(), "well");
     server.stop().unwrap();
     assert!(collector.has(b"/well/last"));

@@ -96,7 +96,7 @@ fn a_client_that_leaves_ends_the_wait(engine: &str) {
             stream.write_all(b"y")?;
             stream.flush()?;
             let read = stream.read(&mut [0]);
-            // what the client has left open, or has reset
+            // whether the wait has ended without a byte: the client has left
             told.send(!matches!(read, Ok(1..))).unwrap();
             Ok(())
         })
@@ -137,7 +137,7 @@ fn a_client_that_does_not_end_is_cut(engine: &str) {
         .unwrap();
     let mut end = WAYS[0](server.addresses()[0], "/bye");
     assert_eq!(end.rest(), b"");
-    // it keeps its direction open, and is given up
+    // the client keeps its direction open, and is given up
     soon("the connection is gone", || server.open_connections() == 0);
     drop(end);
 }

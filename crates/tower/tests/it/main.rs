@@ -1,4 +1,4 @@
-//! Services of tower beside sites, as clients and as their programs see them.
+//! Services of tower beside sites, as clients and as programs see them.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 

@@ -1,4 +1,4 @@
-//! What becomes of requests that services answer, and of services that do not.
+//! Requests that services answer, and those that they do not.
 
 use crate::client::{Client, LONG, get, soon};
 use crate::example;
@@ -22,7 +22,7 @@ on_each_engine! {
     rules_come_before_the_service,
 }
 
-/// With an engine.
+/// A builder with this engine.
 pub(crate) fn builder(engine: &str) -> ServerBuilder {
     match engine {
         "split" => Server::builder().engine("pipeline").set("pipeline.fuse", "never"),
@@ -86,7 +86,7 @@ fn failures_cost_their_request(engine: &str) {
         assert_eq!(client.get("/odd").status, 500);
         assert_eq!(client.get("/well").text(), "well");
     }
-    // nothing of it was sent before it has failed
+    // the body has failed before any of it was sent
     assert_eq!(get(address, "/broken").status, 500);
     let mut other = Client::connect(address);
     other.send("GET /late HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
@@ -114,7 +114,7 @@ fn a_service_that_never_ends_is_504(engine: &str) {
     server.stop().unwrap();
 }
 
-/// Counts those that are there.
+/// Counts the values that are alive.
 struct Here(Arc<AtomicUsize>);
 
 impl Here {
@@ -162,7 +162,7 @@ fn a_client_that_leaves_drops_the_future(engine: &str) {
         drop(client);
         soon("its future is dropped", || count.load(Ordering::SeqCst) == 0);
     }
-    // and when the server stops
+    // the future is dropped when the server stops, too
     let mut client = Client::connect(server.addresses()[0]);
     client.send("GET /wait HTTP/1.1\r\nHost: here\r\n\r\n");
     soon("it is asked", || count.load(Ordering::SeqCst) == 1);
@@ -237,7 +237,7 @@ fn what_there_is_no_room_for_is_503(engine: &str) {
     });
 }
 
-/// A runtime of the program's own, and one that is gone.
+/// Tests a runtime of the program's own, and one that is gone.
 #[test]
 fn the_runtime_may_be_the_programs() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
@@ -252,7 +252,7 @@ fn the_runtime_may_be_the_programs() {
     server.stop().unwrap();
 }
 
-/// Where no thread may wait for the end of a runtime.
+/// Stops a server within another runtime, where a thread must not wait for the end of one.
 #[test]
 fn a_server_may_be_stopped_within_another_runtime() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

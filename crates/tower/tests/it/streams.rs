@@ -25,7 +25,7 @@ on_each_engine! {
 /// A piece of a body.
 type Piece = io::Result<&'static str>;
 
-/// A body of pieces, and what follows it.
+/// A body of pieces, and what follows them.
 pub(crate) struct Pieces<F> {
     next: F,
     is_endless: bool,
@@ -37,7 +37,7 @@ impl<F: FnMut() -> Option<Piece> + Unpin> Pieces<F> {
         Pieces { next, is_endless: false, trailers: None }
     }
 
-    /// Behind its pieces it waits for ever.
+    /// A body that waits for ever behind its pieces.
     pub(crate) fn endless(next: F) -> Pieces<F> {
         Pieces { next, is_endless: true, trailers: None }
     }
@@ -63,7 +63,7 @@ impl<F: FnMut() -> Option<Piece> + Unpin> HttpBody for Pieces<F> {
     }
 }
 
-/// The body of a request is that of its answer.
+/// An application that answers with the body of the request.
 fn echo() -> Router {
     Router::new().route("/echo", post(|request: Request<Body>| async { request.into_body() }))
 }

@@ -60,7 +60,7 @@ fn a_websocket_of_axum_echoes(engine: &str) {
         let mut close = Vec::new();
         Frame::whole(8, &1000u16.to_be_bytes(), [0; 4]).write(&mut close);
         end.send(&close);
-        // the answer to it, and then the end
+        // the answer to the close frame, and then the end
         assert_eq!(end.rest(), [0x88, 2, 3, 232]);
         end.finish();
     }

@@ -17,7 +17,7 @@ fn report(link: &mut UnixStream, kind: u8, status: u16, body_bytes: u64) -> io::
     link.write_all(&report)
 }
 
-/// Answers the next request; an error at the end of the link.
+/// Answers the next request; fails at the end of the link.
 fn serve_next(link: &mut UnixStream) -> io::Result<()> {
     let mut header = [0; 20];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -45,7 +45,7 @@ fn serve_next(link: &mut UnixStream) -> io::Result<()> {
     let answer = format!("HTTP/1.1 200 OK\r\n{close}Content-Length: {length}\r\n\r\n{first}");
     let is_sent = client.write_all(answer.as_bytes()).is_ok();
     drop(client);
-    // what is left of a body would be taken for the next request
+    // the rest of a body would be taken for the next request
     let comes_back = is_sent && !is_last && header[12..] == [0; 8];
     report(link, if comes_back { b'B' } else { b'D' }, 200, length as u64)
 }

@@ -12,16 +12,16 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Longer than a picture takes on a machine that is busy with other tests.
+/// A time that is longer than a picture takes on a machine that is busy with other tests.
 const LONG: Duration = Duration::from_secs(60);
 /// The colour of a lamp that is on.
 const AMBER: [u8; 3] = [255, 196, 0];
 /// The colour of a lamp that is off.
 const DARK: [u8; 3] = [76, 76, 76];
-/// The pixels of one, at least; its edge has other colours.
+/// The least number of pixels of a lamp; its edge has other colours.
 const LAMP_PIXELS: usize = 1000;
 
-/// The program. Ended when dropped.
+/// The running program. It ends when this is dropped.
 struct Program {
     process: Child,
     link: String,
@@ -44,7 +44,7 @@ impl Program {
         self.link.strip_prefix("http://").unwrap().split('/').next().unwrap()
     }
 
-    /// What an answer to these lines is.
+    /// Sends these lines and returns the answer.
     fn ask(&self, head: &str) -> String {
         let mut client = TcpStream::connect(self.host()).unwrap();
         client.set_read_timeout(Some(LONG)).unwrap();
@@ -63,13 +63,13 @@ impl Drop for Program {
     }
 }
 
-/// How many lamps shine in the window.
+/// The number of lamps that shine in the window.
 fn shining(screen: &Screen) -> usize {
     let pixels = screen.picture().places(AMBER).len();
     pixels.div_ceil(LAMP_PIXELS + LAMP_PIXELS / 2)
 }
 
-/// Lamps as the page has them: `10000000` if only the first is on.
+/// An expression that gives the lamps as the page has them: `10000000` if only the first is on.
 const ON_PAGE: &str = "[...document.querySelectorAll('#lamps button')]\
                        .map(lamp => lamp.getAttribute('aria-pressed') === 'true' ? 1 : 0).join('')";
 
@@ -110,7 +110,7 @@ fn both_show_what_the_other_switches(words: &[&str], test: &str) {
     browser.open(open);
     browser.soon(&format!("{ON_PAGE} === '00000100'"));
     assert_eq!(browser.value("document.querySelector('#lamps button').disabled"), true);
-    // what another page could send is refused
+    // a request that another page could send is refused
     let host = program.host();
     let switch = |origin: &str, token: &str| {
         let head = "POST /switch?lamp=0&on=true HTTP/1.1\r\n";

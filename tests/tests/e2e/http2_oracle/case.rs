@@ -1,8 +1,8 @@
-//! What is asked and answered.
+//! The requests and answers of the test.
 
 use fastrand::Rng;
 
-/// One message, without what says where it goes.
+/// One message, without its path and status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Message {
     /// Names and values, in their order.
@@ -15,16 +15,16 @@ pub(super) struct Message {
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) method: &'static str,
-    /// Names the case.
+    /// The path, which names the case.
     pub(super) path: String,
     pub(super) request: Message,
     pub(super) status: u16,
-    /// A 103 goes before it.
+    /// Whether a 103 goes before the answer.
     pub(super) is_early: bool,
     pub(super) response: Message,
 }
 
-/// So many cases, the same for the same seed.
+/// This number of cases, the same for the same seed.
 pub(super) fn cases(seed: u64, count: usize) -> Vec<Case> {
     let mut random = Rng::with_seed(seed);
     (0..count).map(|number| Case::new(number, &mut random)).collect()
@@ -60,7 +60,7 @@ fn message(random: &mut Rng, has_body: bool) -> Message {
     Message { fields: fields(random, 12), body, trailers }
 }
 
-/// Some are the same in most messages, so that tables are used.
+/// Random fields. Some are the same in most messages, so that tables are used.
 fn fields(random: &mut Rng, most: usize) -> Vec<(String, Vec<u8>)> {
     let one = |random: &mut Rng| {
         let name = ["accept", "user-agent", "x-same", "x-other", "cache-control", "etag"];

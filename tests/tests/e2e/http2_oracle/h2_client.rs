@@ -1,4 +1,4 @@
-//! `h2` asks, we answer.
+//! The crate `h2` asks, and our server answers.
 
 use super::case::{Case, Message, cases, number};
 use super::ours::Ours;

@@ -1,4 +1,4 @@
-//! We ask, `h2` answers.
+//! Our client asks, and the crate `h2` answers.
 
 use super::case::{Case, cases, number};
 use super::h2_client::{header_map, list, read, sorted, write};

@@ -1,7 +1,8 @@
 //! Our HTTP/2 and the crate `h2`, each as client of the other, over pieces of bytes of random size.
 //!
-//! Both sides know a list of cases: what is asked and what is answered follow from the case's number, so
-//! each side checks all it receives. No socket, no runtime: futures are polled by hand, in rounds.
+//! Both sides know a list of cases. The request and the answer follow from the case's number, so each
+//! side checks everything it receives. There is no socket and no runtime: futures are polled by hand, in
+//! rounds.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 mod case;

@@ -1,4 +1,4 @@
-//! Our side: the state machine, what it has received and what it has to send.
+//! Our side: the state machine, its received messages, and those it has to send.
 
 use super::case::Message;
 use fastrand::Rng;
@@ -8,7 +8,7 @@ use forebay_http2::{
 };
 use std::collections::HashMap;
 
-/// What was received on a stream.
+/// The message that was received on a stream.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) path: String,
@@ -19,17 +19,17 @@ pub(super) struct Seen {
     pub(super) is_over: bool,
 }
 
-/// How a request is answered: status, whether a 103 goes first, and with what.
+/// Gives the answer to a request: the status, whether a 103 goes first, and the message.
 type Answer = Box<dyn Fn(&Seen) -> (u16, bool, Message)>;
 
-/// What is to be sent on a stream.
+/// A message that is being sent on a stream.
 struct Sending {
     body: Vec<u8>,
     at: usize,
     trailers: Vec<(String, Vec<u8>)>,
 }
 
-/// Our end.
+/// Our end of the wire.
 pub(super) struct Ours {
     pub(super) connection: Connection,
     fields: DecodedFields,
@@ -37,9 +37,9 @@ pub(super) struct Ours {
     out: Vec<u8>,
     sending: HashMap<u32, Sending>,
     pub(super) seen: HashMap<u32, Seen>,
-    /// On a server.
+    /// The answers, if this end is a server.
     answer: Option<Answer>,
-    /// Requests that a client is still to send.
+    /// The requests that a client has not sent yet.
     pub(super) waiting: Vec<(String, String, Message)>,
     now_ms: u64,
 }
@@ -68,7 +68,7 @@ impl Ours {
         }
     }
 
-    /// All that was begun is over.
+    /// Whether every message that was begun is over.
     pub(super) fn is_done(&self) -> bool {
         self.waiting.is_empty() && self.connection.open_streams() == 0
     }
@@ -120,7 +120,7 @@ impl Ours {
         }
     }
 
-    /// What our side sends now: whole frames, up to some.
+    /// The bytes that our side sends now: whole frames, up to a random number.
     pub(super) fn send(&mut self, random: &mut Rng) -> Vec<u8> {
         while self.connection.role() == EndpointRole::Client
             && self.connection.is_introduced()

@@ -56,7 +56,7 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// Rounds after which both sides wait for each other for ever.
+/// The number of rounds after which both sides wait for each other for ever.
 const MOST_ROUNDS: usize = 200_000;
 
 pub(super) type Task = Pin<Box<dyn Future<Output = ()>>>;
@@ -85,7 +85,7 @@ pub(super) fn drive(
     panic!("{} tasks wait; ours is done: {}", tasks.len(), ours.is_done());
 }
 
-/// A piece from the front, of any size.
+/// Takes a piece of random size from the front.
 fn piece(bytes: &mut Vec<u8>, random: &mut Rng) -> Vec<u8> {
     let most = [1, 9, 100, 20_000][random.usize(..4)];
     let count = random.usize(..=most).min(bytes.len());

@@ -6,7 +6,7 @@ use forebay_tests::node::NodeServer;
 use forebay_tests::wire;
 use std::net::SocketAddr;
 
-/// Answers of every kind, below this path.
+/// Asks for answers of every kind below this path.
 fn look_at_answers(seen: &mut Seen, addr: SocketAddr, at: &str) {
     for line in [
         "GET /hello",
@@ -127,7 +127,7 @@ fn several_applications() {
             "GET /shop/cookies",
         ] {
             let answer = ask(line);
-            // which of them answers is a matter of order
+            // the choice of the application depends on the order
             let mut answer = answer.clone();
             answer.fields.retain(|(name, _)| name != "X-App");
             seen.note_answer(line, &answer, false);
@@ -297,7 +297,7 @@ fn chunks(body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What comes of a body that is sent when it is asked for.
+/// The answer to a body that is sent only after 100 Continue.
 fn waits_for_100(addr: SocketAddr, path: &str) -> String {
     use std::io::Write;
     use std::time::Instant;

@@ -1,5 +1,5 @@
-//! TLS with what certbot has fetched from pebble: the first by its own server, the next ones by the webroot of the
-//! server that is compared, which is then told, or is not.
+//! TLS with certificates that certbot has fetched from pebble: the first by its own server, the next ones
+//! by the webroot of the server that is compared, which is then reloaded, or is not.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::acme::{Pebble, name_server};
@@ -27,12 +27,12 @@ struct Certbot {
     folder: Folder,
     directory: String,
     _pebble: Pebble,
-    /// The port 80 of `example.com`, where the authority looks, leads there.
+    /// The address to which port 80 of `example.com` leads, where the authority looks.
     leads_to: Arc<Mutex<SocketAddr>>,
 }
 
 impl Certbot {
-    /// `None` where the machine lacks it, or pebble.
+    /// Starts pebble for certbot; `None` where the machine lacks one of the two.
     fn start(test: &str) -> Option<Certbot> {
         let program = env::var_os("CERTBOT").unwrap_or_else(|| "certbot".into());
         let there = Command::new(&program).arg("--version").output();
@@ -59,7 +59,7 @@ impl Certbot {
         {
             command.arg(option).arg(self.folder.join(name));
         }
-        // as its bundle has it for the authorities of the Internet
+        // the place of certbot's bundle of public authorities
         command.env("REQUESTS_CA_BUNDLE", self.folder.join("pebble-ca.pem"));
         let said = command.args(by).output().unwrap();
         let text =
@@ -67,14 +67,14 @@ impl Certbot {
         assert!(said.status.success(), "certbot {by:?}: {text:?}");
     }
 
-    /// The first one, before there is a server.
+    /// Fetches the first certificate, before there is a server.
     fn fetch_first(&self) {
         let own = *self.leads_to.lock().unwrap();
         let (ip, port) = (own.ip().to_string(), own.port().to_string());
         self.fetch(&["--standalone", "--http-01-address", &ip, "--http-01-port", &port]);
     }
 
-    /// The next one, by the webroot of the server that is there, with this command to tell it.
+    /// Fetches the next certificate by the webroot of the running server, with this command to reload it.
     fn renew(&self, hook: Option<&str>) {
         let webroot = self.folder.join("webroot").display().to_string();
         let mut by = vec!["--webroot", "-w", &webroot];
@@ -86,13 +86,13 @@ impl Certbot {
         self.folder.join("etc/live/example.com")
     }
 
-    /// The certificate that lies there now.
+    /// The newest certificate on the disk.
     fn latest(&self) -> Vec<u8> {
         first_certificate(&fs::read(self.live().join("fullchain.pem")).unwrap())
     }
 }
 
-/// Whoever connects there is led to where it leads at that moment.
+/// Passes connections at `at` on to the address that `to` holds at that moment.
 fn forward(at: SocketAddr, to: Arc<Mutex<SocketAddr>>) {
     let listener = TcpListener::bind(at).unwrap();
     thread::spawn(move || {
@@ -111,7 +111,7 @@ fn forward(at: SocketAddr, to: Arc<Mutex<SocketAddr>>) {
     });
 }
 
-/// Asks through TLS, and notes the answer under this name. The certificate that was shown.
+/// Asks through TLS, and notes the answer under this name. Returns the certificate of the server.
 fn ask_sealed(
     seen: &mut Seen,
     asked: &str,
@@ -127,7 +127,7 @@ fn ask_sealed(
     stream.conn.peer_certificates().unwrap()[0].to_vec()
 }
 
-/// The certificate that is shown.
+/// The certificate that the server shows.
 fn shown(sealed: SocketAddr) -> Vec<u8> {
     ask_sealed(&mut Seen::default(), "", sealed, "GET /", &[])
 }
@@ -195,7 +195,7 @@ fn look_at_both(seen: &mut Seen, addr: SocketAddr, sealed: SocketAddr, certbot: 
     let answer = client.get("/");
     seen.note("GET / by HTTP/2", "status", answer.status.to_string());
     seen.note("GET / by HTTP/2", "body", String::from_utf8_lossy(&answer.body));
-    // who speaks no TLS there
+    // a client that speaks no TLS there
     let bytes = forebay_tests::wire::exchange(sealed, &request("GET /", &[], b""));
     let answer = whole(&bytes, false).map_or("no answer".to_owned(), |it| it.status.to_string());
     seen.note("GET / without TLS at the port of https", "status", answer);

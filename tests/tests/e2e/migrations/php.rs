@@ -5,7 +5,7 @@ use forebay_tests::faults::site::Folder;
 use forebay_tests::migration::{APPLICATIONS, Migration, Reached};
 use forebay_tests::php::Fpm;
 
-/// What a script is told, and what it was sent.
+/// A script that prints the variables it gets, and the body that it was sent.
 const TELL: &str = "<?php
     header('Content-Type: text/plain');
     header('X-Script: ' . basename(__FILE__));

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 const PAGE: &str = "from-nginx.md";
 
-/// Asks for each of these in turn: `METHOD TARGET`, and behind a comma and a blank a field.
+/// Sends each of these requests in turn: `METHOD TARGET`, and a field behind a comma and a blank.
 fn ask_all(seen: &mut Seen, addr: SocketAddr, lines: &[&str]) {
     for line in lines {
         let mut parts = line.split(", ");

@@ -1,4 +1,4 @@
-//! What goes on for long: WebSockets, calls of gRPC, server-sent events.
+//! Streams that last long: WebSockets, calls of gRPC, server-sent events.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::soon;
@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// Frames of each length that has another form, masked as clients do.
+/// Frames of each length that has a form of its own, masked as clients do.
 fn frames() -> Vec<Vec<u8>> {
     [0, 1, 125, 126, 65_535, 65_536, 300_000]
         .map(|length| {
@@ -44,7 +44,7 @@ fn websockets() {
         let echoed = tunnel.talk(pieces);
         let sum = echoed.iter().fold(0u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte));
         seen.note("/ws/echo", "frames", format!("{} bytes, {sum:x}", echoed.len()));
-        // who speaks first may be the application
+        // the application may be the first to speak
         let mut tunnel = TunnelEnd::by_http1(wire::connect(addr), "/ws/first");
         let first = tunnel.take(5);
         seen.note("/ws/first", "frames", String::from_utf8(first).unwrap());
@@ -94,7 +94,7 @@ fn websockets() {
     });
 }
 
-/// What comes until the end of a head.
+/// Reads until the end of a head.
 fn head(stream: &mut TcpStream) -> Vec<u8> {
     until(stream, |bytes| bytes.windows(4).any(|four| four == b"\r\n\r\n"))
 }
@@ -108,7 +108,7 @@ fn until(stream: &mut TcpStream, is_enough: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     bytes
 }
 
-/// Has the application send the next event of a stream, or says what has become of it.
+/// Has the application send the next event of a stream. Returns its report of the stream.
 fn next(node: SocketAddr, key: &str) -> String {
     let line = format!("GET /next?key={key}");
     let answer = whole(&wire::exchange(node, &request(&line, &[], b"")), false).unwrap();
@@ -142,7 +142,7 @@ fn server_sent_events() {
         let (rest, _) = wire::read_to_end(&mut stream, PATIENCE);
         bytes.extend(rest);
         seen.note_answer("GET /events", &whole(&bytes, false).unwrap(), false);
-        // the application hears of a client that leaves
+        // the application learns of a client that leaves
         let key = format!("{key}-left");
         let mut stream = wire::connect(addr);
         stream.write_all(&request(&format!("GET /events?key={key}"), &fields, b"")).unwrap();
@@ -163,7 +163,7 @@ impl Drop for Program {
     }
 }
 
-/// What needs neither accounts nor another server.
+/// The calls that need neither accounts nor another server.
 const CALLS: [&str; 13] = [
     "empty_unary",
     "large_unary",

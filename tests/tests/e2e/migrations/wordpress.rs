@@ -1,4 +1,5 @@
-//! A real WordPress: its pages, its administration, its programs' interfaces, and what may not be run.
+//! A real WordPress: its pages, its administration, its interfaces for programs, and files that must not
+//! be run.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::answer::Answer;
@@ -10,10 +11,10 @@ use std::fs;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A picture of one point.
+/// A picture of one pixel.
 const PICTURE: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\0\0\0\nIDATx\x9cc\0\x01\0\0\x05\0\x01\r\n-\xb4\0\0\0\0IEND\xaeB`\x82";
 
-/// One who visits the blog, with cookies.
+/// A visitor of the blog, with cookies.
 struct Visitor {
     addr: SocketAddr,
     cookies: Vec<String>,
@@ -39,7 +40,8 @@ impl Visitor {
         answer
     }
 
-    /// The same, and notes what does not change from one time to the next.
+    /// Asks, keeps the cookies, and notes the parts of the answer that do not change from one time to the
+    /// next.
     fn look(&mut self, seen: &mut Seen, line: &str, fields: &[&str], body: &[u8]) -> Answer {
         let answer = self.ask(line, fields, body);
         note(seen, line, &answer, line.starts_with("HEAD "));
@@ -47,14 +49,15 @@ impl Visitor {
     }
 }
 
-/// Of pages their titles, and of cookies their names: in the rest are times and numbers that are used once.
+/// Notes the titles of pages and the names of cookies: the rest holds times and numbers that are used
+/// once.
 fn note(seen: &mut Seen, asked: &str, answer: &Answer, is_head: bool) {
     let mut answer = answer.clone();
     for (name, value) in &mut answer.fields {
         if name.eq_ignore_ascii_case("Set-Cookie") {
             *value = value.split('=').next().unwrap_or_default().to_owned();
         }
-        // of scripts; those of files are compared elsewhere
+        // the dates of scripts; those of files are compared elsewhere
         if ["Last-Modified", "Expires"].iter().any(|other| name.eq_ignore_ascii_case(other)) {
             "a date".clone_into(value);
         }
@@ -74,7 +77,7 @@ fn note(seen: &mut Seen, asked: &str, answer: &Answer, is_head: bool) {
     seen.note_answer(asked, &answer, is_head);
 }
 
-/// A value of a text in JSON, by what stands before it.
+/// A value in a text of JSON, by the text before it.
 fn between<'a>(text: &'a str, begin: &str, end: char) -> &'a str {
     text.split_once(begin).and_then(|(_, rest)| rest.split(end).next()).unwrap_or_default()
 }
@@ -100,7 +103,7 @@ fn wordpress() {
     assert!(fs::exists(blog.fpm.root().join("wp-config.php")).unwrap());
 }
 
-/// As somebody who reads.
+/// Visits the blog as a reader.
 fn visit(seen: &mut Seen, reader: &mut Visitor) {
     let front = reader.look(seen, "GET /", &[], b"");
     let front = String::from_utf8(front.body).unwrap();
@@ -187,7 +190,7 @@ fn visit(seen: &mut Seen, reader: &mut Visitor) {
     note(seen, "POST of 13 MiB and a byte", &answer, false);
 }
 
-/// As somebody who writes.
+/// Writes and administers as an author.
 fn write_and_administer(seen: &mut Seen, ada: &mut Visitor, run: u32) {
     const FORM: &str = "Content-Type: application/x-www-form-urlencoded";
     const JSON: &str = "Content-Type: application/json";
@@ -214,7 +217,7 @@ fn write_and_administer(seen: &mut Seen, ada: &mut Visitor, run: u32) {
     let offers = String::from_utf8_lossy(&page.body).contains("example.com/index.php/");
     let value = if offers { "with /index.php" } else { "without /index.php" };
     seen.note("GET /wp-admin/options-permalink.php", "addresses that are offered", value);
-    // by the interface for programs, as the editor does
+    // by the REST interface, as the editor does it
     let nonce = ada.ask("GET /wp-admin/admin-ajax.php?action=rest-nonce", &[], b"");
     let nonce = format!("X-WP-Nonce: {}", String::from_utf8_lossy(&nonce.body));
     let text =
@@ -233,7 +236,7 @@ fn write_and_administer(seen: &mut Seen, ada: &mut Visitor, run: u32) {
     assert_eq!(answer.status, 201, "{said}");
     let place = between(&said, "\"source_url\":\"http://example.com", '"').to_owned();
     let mut picture = ada.ask(&format!("GET {place}"), &[], b"");
-    // it was written a moment ago, or longer ago
+    // the tag depends on the age of the file
     picture.fields.retain(|(name, _)| !name.eq_ignore_ascii_case("ETag"));
     note(seen, "a picture", &picture, false);
     assert_eq!(picture.body, PICTURE);

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `/sleep/N` | answers after N milliseconds |
 //! | `/hang` | never answers |
-//! | `/size/N` | answers with so many bytes |
+//! | `/size/N` | answers with N bytes |
 //! | `/echo` | answers with the body of the request as it comes, and trailers |
 //! | `/refuse/ID` | refuses the stream, the first time for each `ID` |
 //! | `/hold` | answers on any connection but the first |
@@ -24,12 +24,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How an application speaks.
+/// The terms of an application.
 #[derive(Clone, Copy)]
 pub(super) struct Terms {
-    /// Streams that it takes at once on a connection.
+    /// The number of streams that it takes at once on a connection.
     pub(super) streams: u32,
-    /// Streams begin with closed windows, which it opens when it has seen their heads.
+    /// Whether streams begin with closed windows, which it opens when it has seen their heads.
     pub(super) is_shut: bool,
 }
 
@@ -41,9 +41,9 @@ pub(super) struct Counts {
     pub(super) open: AtomicUsize,
     pub(super) requests: AtomicUsize,
     pub(super) resets: AtomicUsize,
-    /// Requests under way at once on one connection, at most.
+    /// The largest number of requests that were under way at once on one connection.
     pub(super) peak: AtomicUsize,
-    /// Bytes of bodies that were sent for `/size/N`, by N.
+    /// The bytes of bodies that were sent for `/size/N`, by N.
     pub(super) sent: Mutex<HashMap<usize, usize>>,
     refused: Mutex<HashSet<String>>,
     has_gone: AtomicBool,
@@ -68,7 +68,7 @@ impl Application {
                     socket.set_nodelay(true).unwrap();
                     socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
                     let own = Arc::clone(&counts);
-                    // whoever leaves ends it
+                    // a peer that leaves ends it
                     let _ = Served::new(socket, own, number, terms).run();
                     counts.open.fetch_sub(1, SeqCst);
                 });
@@ -86,7 +86,7 @@ impl Application {
 struct Asked {
     path: String,
     received: usize,
-    /// What is to be sent, from `at` on, and whether that is all.
+    /// The body to be sent, from `at` on, and whether that is all.
     body: Vec<u8>,
     at: usize,
     is_whole: bool,
@@ -100,13 +100,13 @@ struct Served {
     machine: Connection,
     out: Vec<u8>,
     asked: HashMap<u32, Asked>,
-    /// When a stream is answered.
+    /// The times at which streams are answered.
     due: BTreeMap<(Instant, u32), ()>,
-    /// No stream above this is processed.
+    /// The last stream that is processed.
     last: u32,
 }
 
-/// A frame as it is.
+/// A frame with this content.
 fn frame(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
     frame.extend_from_slice(&[kind, 0]);
@@ -177,7 +177,7 @@ impl Served {
         }
     }
 
-    /// The head of a request is there.
+    /// Handles the head of a request.
     fn begins(&mut self, stream: u32, path: String, ends: bool) -> io::Result<()> {
         if stream > self.last {
             return Ok(());
@@ -223,7 +223,7 @@ impl Served {
         Ok(())
     }
 
-    /// A request is whole, if it `ends`.
+    /// Handles the end of a request, if it `ends`.
     fn ends(&mut self, stream: u32, ends: bool) {
         let Some(asked) = self.asked.get_mut(&stream).filter(|_| ends) else { return };
         let word = asked.path[1..].split('/').next().unwrap_or_default();
@@ -251,7 +251,7 @@ impl Served {
         }
     }
 
-    /// Those whose time has come.
+    /// Answers the streams whose time has come.
     fn answer_due(&mut self) {
         let now = Instant::now();
         while let Some(entry) = self.due.first_entry().filter(|entry| entry.key().0 <= now) {

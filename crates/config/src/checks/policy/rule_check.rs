@@ -1,4 +1,4 @@
-//! The checks of one rule: whether it says something, and nothing that means nothing.
+//! The checks of one rule: whether it has an effect, and whether each of its settings means something.
 
 use super::Wrongs;
 use crate::checks::text::Text;
@@ -13,12 +13,12 @@ use forebay_policy::PolicyFault;
 use forebay_policy::rate::Rate;
 use std::fmt;
 
-/// Two settings exclude one another, for a reason.
+/// Two settings exclude one another, and the reason why.
 #[derive(Debug)]
 struct ConnectionsBeside {
-    /// The other one.
+    /// The other setting.
     other: &'static str,
-    /// Why.
+    /// The reason.
     reason: &'static str,
 }
 
@@ -31,20 +31,20 @@ impl fmt::Display for ConnectionsBeside {
     }
 }
 
-/// One rule to be checked.
+/// A rule while it is checked.
 pub(super) struct RuleCheck<'r> {
-    /// What it stands in.
+    /// The configuration that the rule stands in.
     pub(super) draft: &'r ConfigDraft,
-    /// Where it stands.
+    /// The place of the rule.
     pub(super) path: &'r Path,
     pub(super) rule: &'r RuleConfig,
     pub(super) text: Text<'r>,
-    /// What is wrong so far.
+    /// The faults so far.
     pub(super) wrong: &'r mut Wrongs,
 }
 
 impl RuleCheck<'_> {
-    /// All that is wrong with it.
+    /// Notes all faults of the rule.
     pub(super) fn all(mut self) {
         self.class();
         self.effect();
@@ -59,12 +59,13 @@ impl RuleCheck<'_> {
         self.wrong.push((self.path.child(key), what));
     }
 
-    /// Whether `key` stands in it, or something else that is probably meant to be that.
+    /// Whether the rule has `key`, or a misspelt key that probably means it.
     fn means(&self, key: &str) -> bool {
         self.text.means(&self.path.child(key))
     }
 
-    /// There is such a class. That of a program is for rules of programs only: these go with it.
+    /// Checks that the rule's class exists. A class of a program is for rules of programs only: these go
+    /// with it.
     fn class(&mut self) {
         let Some(class) = &self.rule.class else { return };
         let mut known = self.draft.class_names();
@@ -81,9 +82,9 @@ impl RuleCheck<'_> {
         }
     }
 
-    /// A rule does something.
+    /// Checks that the rule has an effect.
     fn effect(&mut self) {
-        // what is said wrong is told already
+        // a key that is written counts even with a fault, which is reported already
         let keys =
             ["class", "action", "connections", "requests", "in_flight", "requests_per_connection"];
         let rule = self.rule;
@@ -93,7 +94,7 @@ impl RuleCheck<'_> {
         }
     }
 
-    /// What is decided about a connection cannot depend on its requests.
+    /// Checks that what is decided about a connection does not depend on its requests.
     fn phase(&mut self) {
         if self.rule.connections.rate.is_none() {
             return;
@@ -105,7 +106,7 @@ impl RuleCheck<'_> {
         }
     }
 
-    /// Each limit says how much.
+    /// Checks that each limit has an amount.
     fn limits(&mut self) {
         let rule = self.rule;
         for (limit, key, example, is_set) in [
@@ -121,7 +122,7 @@ impl RuleCheck<'_> {
         }
     }
 
-    /// Nothing is said that means nothing.
+    /// Checks that no setting of the rule is without a meaning.
     fn uses(&mut self) {
         let rule = self.rule;
         let (connections, requests, in_flight) =
@@ -212,7 +213,7 @@ impl RuleCheck<'_> {
         }
     }
 
-    /// Rates are moved by the agent only.
+    /// Checks that a rate that may move has the agent, which alone moves it.
     fn mover(&mut self) {
         let RequestLimit { rate_min, rate_max, .. } = &self.rule.requests;
         let said = [("rate_min", rate_min), ("rate_max", rate_max)];
@@ -227,7 +228,7 @@ impl RuleCheck<'_> {
         }
     }
 
-    /// Identities are proven to a server that has keys.
+    /// Checks that the server has keys for identities, if the rule asks for one.
     fn identity(&mut self) {
         let is_misread = self.text.means(&Path::default().child("identity").child("keys"));
         if !self.rule.conditions.identity.0.is_empty()

@@ -1,11 +1,11 @@
-//! Keys that people know from other servers, or guess, and what to write here.
+//! Keys that users know from other servers, or guess, and what to write instead.
 
 use crate::problems::problem::Wrong;
 use crate::problems::quoted::bare_or_quoted;
 use crate::reading::stray;
 
-/// What is wrong with a key of nginx, Apache or Caddy in `section`: what stands for it, or why nothing
-/// does.
+/// The fault that a key of nginx, Apache or Caddy stands in `section`: with the key that replaces it, or
+/// the reason why none does.
 pub(super) fn wrong(section: &str, key: &str) -> Option<Wrong> {
     let is_it = |known: &str| known.eq_ignore_ascii_case(key);
     let list = section.strip_prefix("site.").unwrap_or(section);
@@ -29,17 +29,17 @@ pub(super) fn wrong(section: &str, key: &str) -> Option<Wrong> {
     })
 }
 
-/// What stands for a key.
+/// A replacement for a foreign key.
 enum Suggestion {
-    /// This one, perhaps with its value.
+    /// A key, perhaps with its value.
     Key(&'static str),
-    /// This is to be said.
+    /// A sentence.
     Say(&'static str),
 }
 
 use Suggestion::{Key, Say};
 
-/// The key of a line.
+/// The key in a line.
 fn key_of(line: &'static str) -> &'static str {
     line.split(' ').next().unwrap_or(line)
 }
@@ -80,7 +80,7 @@ const ENTRY_POINTS: &str = "write listen, or a [[listener]] for each";
 const BALANCE: &str = "write balance in a [[proxy]]";
 const FOREGROUND: &str = "the server stays in the foreground, and the service manager knows it";
 
-/// Words in sections, and the key there that says what they mean.
+/// Words that mean a certain key in certain sections.
 const IN_PLACE: &[(&[&str], &[&str], &str)] = &[
     (RULES, &["from", "source", "src", "match", "url", "uri", "location", "prefix"], "path"),
     (&["redirect", "rewrite"], &["target", "destination", "dest", "replacement"], "to"),
@@ -186,7 +186,7 @@ const IN_PLACE: &[(&[&str], &[&str], &str)] = &[
     (&["cache"], &["size", "memory", "max_size"], "bytes"),
 ];
 
-/// Rules of a site that have a pattern and a place they lead to.
+/// Rules of a site that have a pattern and a target.
 const RULES: &[&str] = &["redirect", "rewrite", "header", "alias", "work"];
 
 const ANSWERS: &[(&str, Suggestion)] = &[
@@ -429,7 +429,7 @@ const ANSWERS: &[(&str, Suggestion)] = &[
 mod tests {
     use super::*;
 
-    /// An answer for a key that there is would never be given, and one there is twice is lost.
+    /// An advice for a key that exists would never be shown, and of two for the same key one is lost.
     #[test]
     fn no_answer_is_for_a_key_of_our_own() {
         for (place, (key, _)) in ANSWERS.iter().enumerate() {

@@ -5,7 +5,7 @@ use crate::problems::quoted::bare_or_quoted;
 use crate::values::value::{Form, Value};
 use forebay_upstream::settings::ClassReserve;
 
-/// How many places each class keeps, as they are written.
+/// The number of places that each class keeps, as it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassReserves(Vec<(String, u64)>);
 
@@ -15,12 +15,12 @@ impl ClassReserves {
         self.0.iter().map(|(class, _)| class.as_str())
     }
 
-    /// How many all keep together.
+    /// The number of places that all classes keep together.
     pub(crate) fn sum(&self) -> u64 {
         self.0.iter().fold(0, |sum, (_, places)| sum.saturating_add(*places))
     }
 
-    /// For the upstreams, which do not know the order of classes yet.
+    /// The reserves as the upstreams take them, which do not know the order of classes yet.
     pub(crate) fn settings(&self) -> Vec<ClassReserve> {
         let each = self.0.iter().map(|(class, places)| ClassReserve {
             class: class.as_str().into(),

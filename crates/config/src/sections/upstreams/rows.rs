@@ -1,12 +1,12 @@
-//! The rows of settings that kinds of routes to applications have in common. A section whose row means something else says
-//! what differs: `Setting { meaning: "…", ..Self::QUEUE_TIME }`.
+//! The rows of settings that kinds of routes to applications have in common. A section whose row differs
+//! says only the difference: `Setting { meaning: "…", ..Self::QUEUE_TIME }`.
 
 use super::UpstreamsConfig;
 use crate::table::{Preset, Setting};
 
 /// A section with settings of upstreams, and its rows for them.
 pub(crate) trait HasUpstreams: Sized + 'static {
-    /// Where they are.
+    /// The section's settings of upstreams.
     fn upstreams(&mut self) -> &mut UpstreamsConfig;
 
     /// `balance`

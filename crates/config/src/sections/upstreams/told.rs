@@ -1,12 +1,13 @@
-//! What applications are told by `set`: values of which some name variables of the request.
+//! Values of `set`, which applications get. Some of them name variables of the request.
 
 use forebay_site::rules::{RequestVariable, Template, TemplateError, TemplatePart};
 use forebay_upstream::request::SetValue;
 
-/// A value, if it has variables: all but which upstream answers, which is not known yet.
+/// The template of a value with variables: all variables but the upstream that answers, which is not known
+/// yet.
 ///
 /// # Errors
-/// [`TemplateError`] for a variable that there is not.
+/// [`TemplateError`] for a variable that does not exist.
 pub(crate) fn template(value: &str) -> Result<Option<Template>, TemplateError> {
     let upstream = TemplatePart::Of(RequestVariable::Upstream);
     Template::of_field(value, |part| *part != upstream)
@@ -17,12 +18,12 @@ pub(crate) fn has_variables(value: &str) -> bool {
     template(value).is_ok_and(|template| template.is_some())
 }
 
-/// Those of the values that have variables, in their order. What is wrong with one was told before.
+/// The values that have variables, in their order. A fault in one was reported when it was read.
 pub(crate) fn templates<'v>(values: impl Iterator<Item = &'v str>) -> Vec<Template> {
     values.filter_map(|value| template(value).ok().flatten()).collect()
 }
 
-/// What is set, with numbers in the place of [`templates`].
+/// The values of `set`, with numbers in the place of [`templates`].
 pub(crate) fn set_values<N: Clone, V: AsRef<str> + Clone>(set: &[(N, V)]) -> Vec<(N, SetValue<V>)> {
     let mut numbers = 0..;
     let set = set.iter().map(|(name, value)| {

@@ -43,10 +43,10 @@ impl Keyword for Ambiguous {
 /// Whether addresses in answers are rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Redirects {
-    /// They lead back here.
+    /// The addresses lead back to this server.
     #[default]
     Rewrite,
-    /// They stay.
+    /// The addresses stay as they are.
     Keep,
 }
 
@@ -56,13 +56,13 @@ impl Keyword for Redirects {
     const MEANINGS: &'static [Redirects] = &[Redirects::Rewrite, Redirects::Keep];
 }
 
-/// Whose address of a resource an application is told in `Destination` and `If`.
+/// The address of a resource that an application gets in `Destination` and `If`: the client's or its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Destinations {
     /// The client's.
     #[default]
     Client,
-    /// Its own.
+    /// The application's own.
     Upstream,
 }
 
@@ -79,13 +79,13 @@ impl Keyword for ConnectionAuth {
         &[ConnectionAuth::Bind, ConnectionAuth::Request, ConnectionAuth::Refuse];
 }
 
-/// How a client's address is told before anything else.
+/// The version of the PROXY protocol by which an upstream gets the client's address before anything else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProxyProtocolVersion {
-    /// In a line.
+    /// Version 1, a line of text.
     #[default]
     V1,
-    /// In bytes.
+    /// Version 2, in binary.
     V2,
 }
 
@@ -105,7 +105,7 @@ impl From<ProxyProtocolVersion> for ProxyProtocol {
     }
 }
 
-/// What decides where a request goes that is balanced by hash.
+/// The part of a request whose hash chooses the upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HashKey(pub BalanceKey);
 
@@ -195,13 +195,13 @@ impl Written for CertificateName {
     }
 }
 
-/// The oldest version of TLS that is spoken.
+/// The oldest version of TLS that is accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OldestTls {
-    /// 1.2
+    /// TLS 1.2
     #[default]
     Tls12,
-    /// 1.3
+    /// TLS 1.3
     Tls13,
 }
 
@@ -243,7 +243,7 @@ impl Written for FastCgiAddress {
     }
 }
 
-/// A program that is given sockets.
+/// A program that receives sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiverAddress(pub UpstreamAddress);
 
@@ -285,7 +285,7 @@ impl TableEntry for (Box<str>, Box<str>) {
         if name.is_empty() || name.chars().any(|c| c.is_control() || c == '=') {
             return unfit(name, "the name of a variable has no control characters and no =");
         }
-        // libraries take it for the proxy of their own requests, some in small letters
+        // libraries take it for the proxy of their own requests, some of them in lower case
         if name.eq_ignore_ascii_case("HTTP_PROXY") {
             return unfit(name, "it would send the requests that a script makes through a proxy");
         }
@@ -301,7 +301,7 @@ impl TableEntry for (Box<str>, Box<str>) {
 
 written!(Base, "the beginning of paths such as \"/api\"");
 
-/// Which host an upstream is told.
+/// The host that an upstream gets with requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToldHost(pub forebay_upstream::request::HostSent);
 
@@ -321,7 +321,7 @@ impl Value for ToldHost {
         self.0 = match text {
             "client" => HostSent::Client,
             "upstream" => HostSent::Upstream,
-            // what others call them
+            // words of other servers for these hosts are refused, and not taken for a host's name
             "$host" | "$http_host" | "preserve" | "$proxy_host" => return Err(wrong(self, text)),
             name if is_host() => HostSent::Named(name.into()),
             _ => return Err(wrong(self, text)),
@@ -345,7 +345,7 @@ impl Value for ToldHost {
     }
 }
 
-/// Which path is asked for to learn whether an upstream is well.
+/// The path of a health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckPath(pub Box<str>);
 

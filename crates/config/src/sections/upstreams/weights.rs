@@ -1,4 +1,4 @@
-//! What each of several upstreams gets beside the others, by where it is.
+//! The weights of upstreams, by their addresses.
 
 use crate::problems::problem::Wrong;
 use crate::problems::quoted::{bare_or_quoted, quote};
@@ -12,10 +12,10 @@ pub struct UpstreamWeights {
 }
 
 impl UpstreamWeights {
-    /// Puts them in the order of the upstreams at `to`. One that is not named has 1.
+    /// Puts the weights in the order of the upstreams at `to`. An upstream that is not named has 1.
     ///
     /// # Errors
-    /// What is named is none of these, or the only one.
+    /// A named address is none of these, or the only one.
     pub(crate) fn put_in_order<A: Written>(&mut self, to: &[A]) -> Result<(), Wrong> {
         let mut in_order = vec![1; if self.named.is_empty() { 0 } else { to.len() }];
         for (name, weight) in &self.named {
@@ -28,7 +28,7 @@ impl UpstreamWeights {
             let reason = || "to names no such application".to_owned();
             let unknown = || Wrong::Unfit { found: quote(name), reason: reason() };
             let at = to.iter().position(|one| *one == address).ok_or_else(unknown)?;
-            // the range keeps them small
+            // the setting's range keeps weights far below the maximum of u16
             in_order[at] = u16::try_from(*weight).unwrap_or(u16::MAX);
         }
         if in_order.len() == 1 {
@@ -38,10 +38,10 @@ impl UpstreamWeights {
         Ok(())
     }
 
-    /// The upstreams are called otherwise now, in the same order: relative paths have become absolute.
+    /// Renames the upstreams, in the same order: relative paths have become absolute.
     pub(crate) fn rename<A: Written>(&mut self, before: &[A], now: &[A]) {
         for (name, _) in &mut self.named {
-            // it was found there when they were put in order
+            // the address was found when the weights were put in order
             let Ok(address) = A::read(name) else { continue };
             let at = before.iter().position(|one| *one == address);
             if let Some(now) = at.and_then(|at| now.get(at)) {
@@ -50,7 +50,7 @@ impl UpstreamWeights {
         }
     }
 
-    /// In the order of the upstreams; none if all are equal.
+    /// The weights in the order of the upstreams; empty if all are equal.
     pub(crate) fn in_order(&self) -> &[u16] {
         &self.in_order
     }

@@ -1,4 +1,5 @@
-//! Strings of a text with `${NAME}` in them: what stands there is asked for, and secrets are kept out of messages.
+//! Expands strings of a text with `${NAME}` in them: the source gives what stands there, and secrets are
+//! kept out of messages.
 
 use super::ConfigReader;
 use crate::problems::path::Path;
@@ -11,38 +12,38 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path as FilePath, PathBuf};
 
-/// What is wrong with a setting because of where it stands, or of what it names outside of its text.
+/// A fault of a setting because of its place, or because of what it names outside of its text.
 #[derive(Debug)]
 pub(super) enum OutsideFault {
     /// Another file has the setting, too.
     SetTwice {
-        /// Where.
+        /// The place of the first one.
         first: TextPlace,
     },
-    /// Only the main file may have it.
+    /// The setting may stand in the main file only.
     MainOnly,
     /// A variable is not set.
     Unset {
-        /// Its name.
+        /// The variable's name.
         name: String,
     },
     /// The value of a variable is not UTF-8.
     VariableNotUtf8 {
-        /// Its name.
+        /// The variable's name.
         name: String,
     },
-    /// A secret where none may be.
+    /// A secret stands in a setting that may have none.
     NoSecretHere {
-        /// How it is written.
+        /// The text of the reference.
         found: String,
     },
-    /// A credential, and the program is not started with any.
+    /// A credential is named, and the program was started without any.
     NoCredentials,
     /// The file of a secret has nothing that could be one.
     NoSecret {
-        /// Its path.
+        /// The path of the file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// A value with a secret in it does not fit.
@@ -50,11 +51,11 @@ pub(super) enum OutsideFault {
         /// What belongs there.
         expected: &'static str,
     },
-    /// Something is said of a value that has a secret in it.
+    /// A message about a value with a secret, which is not repeated.
     OfSecret,
-    /// What looks like a variable stands for itself.
+    /// Text that looks like a variable and stands for itself.
     NoVariableName {
-        /// How it is written.
+        /// The text.
         found: String,
     },
 }
@@ -111,10 +112,11 @@ impl fmt::Display for OutsideFault {
 /// Settings whose values no message, command or log shows, so that secrets may stand in them.
 pub(super) const MAY_BE_SECRET: [&str; 4] = ["proxy.set", "fastcgi.set", "cgi.set", "auth.users"];
 
-/// Settings in whose values what other servers replace is told of elsewhere.
+/// Settings whose values are templates of fields. A dollar sign in them that names nothing is remarked by
+/// `checks/literal.rs`.
 const FIELDS: [&str; 3] = ["proxy.set", "fastcgi.set", "header.set"];
 
-/// Most bytes of a secret.
+/// The most bytes of a secret.
 const LONGEST_SECRET: usize = 64 * 1024;
 
 /// Whether a setting, as it is shown, is one of these: of a site, or of all.
@@ -122,16 +124,16 @@ pub(super) fn is_one_of(shown: &str, keys: &[&str]) -> bool {
     keys.contains(&shown.strip_prefix("site.").unwrap_or(shown))
 }
 
-/// A string, with what stands for its variables.
+/// A string with its variables expanded.
 pub(super) struct ExpandedText<'v> {
     pub(super) text: Cow<'v, str>,
-    /// Whether there are any.
+    /// Whether the string has variables.
     pub(super) has_variable: bool,
     pub(super) is_secret: bool,
 }
 
 impl ConfigReader<'_> {
-    /// A string of the text, with what its variables stand for.
+    /// Expands the variables of a string.
     pub(super) fn expanded<'v>(
         &mut self,
         text: &'v str,
@@ -146,7 +148,7 @@ impl ConfigReader<'_> {
                 .rsplit_once('.')
                 .is_some_and(|(table, _)| is_one_of(table, &MAY_BE_SECRET));
         let table = path.shown.rsplit_once('.').map_or("", |(table, _)| table);
-        // what comes from elsewhere, and whether it does
+        // the pieces, each with whether it comes from elsewhere
         let mut pieces: Vec<(bool, Cow<'_, str>)> = Vec::new();
         let (mut has_variable, mut is_secret) = (false, false);
         for part in expand::parts(text).map_err(Wrong::said)? {
@@ -211,7 +213,7 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// What is in the file of a secret, without the end of its line.
+    /// The contents of the file of a secret, without the end of the line.
     fn secret(&mut self, file: PathBuf, path: &Path) -> Result<String, Wrong> {
         let bytes = match self.source.secret(&file) {
             Ok(bytes) => bytes,
