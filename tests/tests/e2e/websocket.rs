@@ -383,7 +383,7 @@ fn masked(opcode: u8, payload: &[u8]) -> Vec<u8> {
 /// Shortly before the end of a drain, between two frames; in the middle of one there is no place for that.
 fn clients_are_told_that_the_server_goes(engine: &str) {
     let application = WebSocketServer::start();
-    let (mut server, _folder) = start(engine, &application, "", "timeouts.drain = \"3s\"");
+    let (mut server, _folder) = start(engine, &application, "", "timeouts.drain = \"10s\"");
     let mut tunnels = both(&server, "/ws/echo");
     let mut in_a_frame = both(&server, "/ws/raw");
     for tunnel in &mut tunnels {
