@@ -390,7 +390,8 @@ fn measure(
     bench.bar.say("a, b: simulated pipelines");
     let load = factors::shifting(hot, cold, cores as u32);
     // the defaults have no rules that could be wrong
-    let machine = MachineResources { cores, memory_bytes: 1 << 30, descriptors: 20_000 };
+    let machine =
+        MachineResources { cores, memory_bytes: 1 << 30, descriptors: 20_000, threads: 10_000 };
     let plan = Plan::new(&Config::default(), &machine).expect("the defaults are good");
     let preset = &plan.groups[0].pipeline.allocation;
     let settings = match before.factors {

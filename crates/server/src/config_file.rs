@@ -318,7 +318,12 @@ mod tests {
         assert_eq!((own.cache.file_bytes, own.pipeline.calibrated), (Size(4096), Some(ONE)));
         let plan = Plan::new(
             &own,
-            &MachineResources { cores: 4, memory_bytes: 1 << 30, descriptors: 20_000 },
+            &MachineResources {
+                cores: 4,
+                memory_bytes: 1 << 30,
+                descriptors: 20_000,
+                threads: 10_000,
+            },
         )
         .unwrap();
         let allocation = &plan.groups[0].pipeline.allocation;

@@ -51,7 +51,8 @@
 //! use forebay_server::plan::{MachineResources, Plan};
 //!
 //! let config = forebay_config::parse("root = \"/srv/www\"\n", "forebay.toml").unwrap();
-//! let machine = MachineResources { cores: 2, memory_bytes: 1 << 30, descriptors: 1024 };
+//! let machine =
+//!     MachineResources { cores: 2, memory_bytes: 1 << 30, descriptors: 1024, threads: 1000 };
 //! let plan = Plan::new(&config, &machine).unwrap();
 //! assert_eq!(plan.groups[0].workers, 2);
 //! ```

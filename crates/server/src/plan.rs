@@ -22,11 +22,11 @@ use forebay_handler::policy::enforced::ProtectedServer;
 use forebay_handler::upstream_sockets::SocketLimits;
 use forebay_http::head::HeadLimits;
 use forebay_policy::{Policy, PolicyError};
-use forebay_sys::{memory, process};
+use forebay_sys::{memory, process, threads};
 use forebay_upstream::settings::ApplicationSettings;
 use std::collections::HashSet;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 mod descriptors;
@@ -188,6 +188,8 @@ pub struct MachineResources {
     pub memory_bytes: u64,
     /// Descriptors that may be open.
     pub descriptors: u64,
+    /// Threads that the process may begin.
+    pub threads: u64,
 }
 
 impl MachineResources {
@@ -213,7 +215,10 @@ impl MachineResources {
 
     fn with_descriptors(descriptors: u64) -> MachineResources {
         let (cores, memory_bytes) = (process::usable_cores(), memory::usable());
-        MachineResources { cores, memory_bytes, descriptors }
+        // asked once: those that run are none that another plan lacks
+        static THREADS: OnceLock<u64> = OnceLock::new();
+        let threads = *THREADS.get_or_init(|| threads::room().most as u64);
+        MachineResources { cores, memory_bytes, descriptors, threads }
     }
 }
 
@@ -232,16 +237,14 @@ impl Plan {
     /// # Errors
     /// What is wrong with its classes and rules; nothing if they were checked.
     pub fn new(config: &Config, machine: &MachineResources) -> Result<Plan, PolicyError> {
-        let &MachineResources { cores, memory_bytes, descriptors } = machine;
+        let &MachineResources { cores, memory_bytes, descriptors, threads } = machine;
         // files must leave most descriptors to clients
         let open_files = config.cache.open_files.min(descriptors / 4);
         // connections that linger are not counted among those admitted
         let lingering = (descriptors / 8).min(MOST_LINGERING);
-        let workers: Vec<_> = config
-            .listeners
-            .iter()
-            .map(|listener| workers(listener, cores, memory_bytes))
-            .collect();
+        let fit = (memory_bytes / THREADS_SHARE / THREAD_BYTES).min(threads);
+        let workers: Vec<_> =
+            config.listeners.iter().map(|listener| workers(listener, cores, fit)).collect();
         let with_workers = || config.listeners.iter().zip(&workers);
         let pipes = (descriptors / 32).min(MOST_PIPES);
         let admin = AdminPlan::new(config, descriptors);
@@ -336,9 +339,8 @@ fn ranks(config: &Config, policy: &Policy) -> ranks::OrderSettings {
     }
 }
 
-/// Loops, threads, or most threads of a listener.
-fn workers(listener: &ListenerConfig, cores: usize, memory_bytes: u64) -> usize {
-    let fit = memory_bytes / THREADS_SHARE / THREAD_BYTES;
+/// Loops, threads, or most threads of a listener, of which so many `fit` into the process.
+fn workers(listener: &ListenerConfig, cores: usize, fit: u64) -> usize {
     let (auto, most) = match listener.engine {
         Engine::Event | Engine::Fibers | Engine::Pipeline | Engine::Isolated => {
             (cores as u64, u64::MAX)
@@ -532,7 +534,7 @@ mod tests {
     use forebay_config::{AutoCount, Listen, Optional, SiteConfig, Size};
 
     fn machine(descriptors: u64) -> MachineResources {
-        MachineResources { cores: 2, memory_bytes: 8 << 30, descriptors }
+        MachineResources { cores: 2, memory_bytes: 8 << 30, descriptors, threads: 10_000 }
     }
 
     #[test]
@@ -564,6 +566,9 @@ mod tests {
         assert_eq!(threads(&config, 96 << 20), 512);
         config.listeners[0].workers = AutoCount::Fixed(10_000);
         assert_eq!([8 << 30, 96 << 20, 0].map(|bytes| threads(&config, bytes)), [10_000, 512, 1]);
+        // what the process may begin is a bound, too
+        let few = MachineResources { threads: 200, ..machine(1000) };
+        assert_eq!(Plan::new(&config, &few).unwrap().groups[0].workers, 200);
     }
 
     #[test]

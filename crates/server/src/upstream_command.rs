@@ -167,7 +167,8 @@ mod tests {
 
     fn applications(text: &str) -> (Config, Applications) {
         let config = parse(text, "/etc/forebay.toml").unwrap();
-        let machine = MachineResources { cores: 1, memory_bytes: 1 << 30, descriptors: 1024 };
+        let machine =
+            MachineResources { cores: 1, memory_bytes: 1 << 30, descriptors: 1024, threads: 1000 };
         let plan = Plan::new(&config, &machine).unwrap();
         let applications = Applications::new(&plan.applications, &plan.ranks.shares, None, 0);
         applications.take_effect(None, &Default::default());

@@ -108,15 +108,25 @@ pub fn spawn_on_core(core: usize, command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
+/// Arenas of the allocator where addresses are limited.
+#[cfg(target_env = "gnu")]
+const MOST_ARENAS: libc::c_int = 2;
+
 /// Has the allocator give blocks of 32 KiB and more back to the system as soon as they are free. By
 /// default glibc keeps more and more of them, and bodies of many sizes, or bodies made by one
-/// thread and freed by another, then take several times their size. Call this before there are
-/// threads. Does nothing with another C library.
+/// thread and freed by another, then take several times their size. Where addresses are limited
+/// (`RLIMIT_AS`), all threads share two arenas, each of which takes 64 MiB of them. Call this before
+/// there are threads. Does nothing with another C library.
 pub fn return_large_blocks() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes two integers by value and is safe to call at any time (mallopt(3)).
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 32 * 1024);
+    }
+    #[cfg(target_env = "gnu")]
+    if getrlimit(Resource::As).current.is_some() {
+        // SAFETY: as above.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, MOST_ARENAS) };
     }
 }
 

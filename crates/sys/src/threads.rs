@@ -6,7 +6,7 @@
 //! and then; without it, both end the process. So the limits of pools are computed with a quarter
 //! of everything left to the rest of the process, and a spawner asks [`has_room`] first.
 
-use crate::memory;
+use crate::{memory, process};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rustix::process::{Resource, getrlimit, getuid};
 use std::fs;
@@ -18,6 +18,11 @@ const MAPPINGS_EACH: u64 = 5;
 /// The addresses that a thread takes: 2 MiB of stack, as the standard library has it, and what goes
 /// with it.
 const BYTES_EACH: u64 = (2 << 20) + (64 << 10);
+
+/// The addresses that an arena of glibc's allocator takes, and the largest number of arenas for each core. Arenas come
+/// with threads and take what is there; half of it at most is counted for them, as threads share arenas.
+const ARENA_BYTES: u64 = 64 << 20;
+const ARENAS_EACH_CORE: u64 = 8;
 
 /// The mappings that must be left when a thread begins.
 const MAPPINGS_LEFT: usize = 64;
@@ -75,6 +80,10 @@ pub fn room() -> ThreadRoom {
     let maps = text("/proc/self/maps").lines().count() as u64;
     let pages = text("/proc/self/statm").split(' ').next().and_then(|pages| pages.parse().ok());
     let bytes = pages.unwrap_or(0u64).saturating_mul(rustix::param::page_size() as u64);
+    let addresses = getrlimit(Resource::As).current;
+    let cores = process::usable_cores() as u64;
+    let free = addresses.map_or(0, |most| most.saturating_sub(bytes));
+    let arenas = (cores * ARENAS_EACH_CORE * ARENA_BYTES).min(free / 2);
     // the fourth word is "running/all"
     let all = text("/proc/loadavg").split(['/', ' ']).nth(4).and_then(|all| all.parse().ok());
     let own = fs::read_dir("/proc/self/task").map_or(1, |tasks| tasks.count() as u64);
@@ -90,8 +99,8 @@ pub fn room() -> ThreadRoom {
         },
         ThreadMeans {
             bound: ThreadBound::Addresses,
-            most: getrlimit(Resource::As).current,
-            used: bytes,
+            most: addresses,
+            used: bytes + arenas,
             each: BYTES_EACH,
         },
         ThreadMeans { bound: ThreadBound::User, most: of_user, used: used_by_user, each: 1 },

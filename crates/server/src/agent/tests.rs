@@ -79,8 +79,12 @@ struct Offered {
 
 fn plan(text: &str) -> Plan {
     let config = parse(text, "/etc/forebay.toml").unwrap();
-    let machine =
-        MachineResources { cores: CORES as usize, memory_bytes: 1 << 30, descriptors: 1024 };
+    let machine = MachineResources {
+        cores: CORES as usize,
+        memory_bytes: 1 << 30,
+        descriptors: 1024,
+        threads: 1000,
+    };
     Plan::new(&config, &machine).unwrap()
 }
 

@@ -114,7 +114,7 @@ mod tests {
     use forebay_config::StageProcess;
 
     fn machine(descriptors: u64) -> MachineResources {
-        MachineResources { cores: 2, memory_bytes: 8 << 30, descriptors }
+        MachineResources { cores: 2, memory_bytes: 8 << 30, descriptors, threads: 10_000 }
     }
 
     #[test]

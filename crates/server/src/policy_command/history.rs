@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn decisions_stand_beside_what_followed() {
-        let machine = MachineResources { cores: 2, memory_bytes: 1 << 30, descriptors: 1024 };
+        let machine =
+            MachineResources { cores: 2, memory_bytes: 1 << 30, descriptors: 1024, threads: 1000 };
         let plan = Plan::new(&Config::default(), &machine).unwrap();
         let in_force = InForce::new(plan.policy_settings(), None);
         let none = Record { at_ns: 7_800_000_000, lasted_ns: 100_000_000, ..Record::default() };

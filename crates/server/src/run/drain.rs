@@ -12,7 +12,7 @@ use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
 use std::time::{Duration, Instant};
 
 /// How long before the end of a drain clients of WebSockets are told, or half of it where it is shorter.
-const FAREWELL: Duration = Duration::from_secs(1);
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// How long the last lines of the access log may take to be written.
 const LOG_CLOSE: Duration = Duration::from_secs(2);

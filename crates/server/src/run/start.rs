@@ -1,27 +1,28 @@
 //! From a configuration to a server that runs: in this order descriptors, sockets, privileges,
 //! content, logs, the seal of a process that has one, groups of workers, admin listener.
 
+mod opening;
+
+use self::opening::{OpenedFirewall, OpenedGate, TakenSockets};
 use super::takeover::Reload;
 use super::{Event, Server};
 use crate::admin::AdminListener;
 use crate::ban_files;
-use crate::control_socket::{self, ControlSocket};
+use crate::control_socket::ControlSocket;
 use crate::counters::Register;
 use crate::doctor;
 use crate::engines::Common;
-use crate::firewall;
-use crate::firewall::relayed::{self, FirewallRelay};
+use crate::firewall::FirewallKeeper;
+use crate::firewall::relayed::FirewallRelay;
 use crate::firewall::sets::{self, SetReader};
 use crate::gate;
 use crate::isolated;
-use crate::isolated::kept_gate::GateLine;
 use crate::launcher::{self, Launchers, StartedLauncher};
 use crate::listen::Listeners;
 use crate::notify::Notifier;
 use crate::page::PageMemory;
 use crate::page::stages::PageStages;
 use crate::plan::{MachineResources, Plan};
-use crate::policy_command::set;
 use crate::privileges;
 use crate::reload;
 use crate::sandbox::{self, Sandbox, SandboxNeeds};
@@ -33,7 +34,6 @@ use crate::traces::Exporter;
 use crate::upgrade::UPGRADED;
 use crate::upgrade::earlier::EarlierServers;
 use crate::upgrade::expected::ExpectedUpgrade;
-use crate::upgrade::handed::HandedOverride;
 use crate::upgrade::predecessor::{Inheritance, Predecessor};
 use crate::upgrade::program::RunningProgram;
 use crate::upgrade::shared::SharedLimits;
@@ -46,7 +46,6 @@ use forebay_engine::helpers::Helpers;
 use forebay_engine::ranks::Ranks;
 use forebay_engine::worker;
 use forebay_handler::applications::Applications;
-use forebay_handler::certificates::Certificates;
 use forebay_handler::client::TrustedProxies;
 use forebay_handler::live::{LiveSnapshot, ServingSnapshot};
 use forebay_handler::policy::InForce;
@@ -55,18 +54,15 @@ use forebay_handler::traces::Tracing;
 use forebay_handler::upstream_sockets::UpstreamSockets;
 use forebay_policy::bans::BanList;
 use forebay_site::Content;
-use forebay_sys::line;
 use forebay_sys::passing;
 use forebay_sys::process;
 use forebay_sys::stderr::say;
-use forebay_sys::wait_budget::WaitBudget;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 impl Server {
     pub(super) fn start(
@@ -81,26 +77,13 @@ impl Server {
         let left = isolated::changes::left(&config);
         let handed = before.as_ref().map(|(_, inheritance)| &inheritance.handed).or(left.as_ref());
         let config = match handed {
-            Some(handed) if !handed.overrides.is_empty() => {
-                let overrides = handed.overrides.iter().map(HandedOverride::kept);
-                let (mut config, said) = set::keep(&overrides.collect::<Vec<_>>(), config);
-                let why = if before.is_some() { "upgrade: " } else { "policy set: " };
-                said.lines().for_each(|line| say(format_args!("{why}{line}")));
-                isolated::changes::settle_overrides(&mut config, &handed.overrides);
-                config
-            }
-            _ => config,
+            Some(handed) => opening::with_overrides(config, handed, before.is_some()),
+            None => config,
         };
         let started_by = process::user();
         // before another process is started, which is to inherit none of them
         let (before, mut inheritance) = before.unzip();
-        let mut listeners = match &mut inheritance {
-            Some(handed) => {
-                handed.take_effect().map_err(resources("the sockets of the server before"))?
-            }
-            None if config.is_guest => Listeners::given(given).map_err(RunError::Listen)?,
-            None => Listeners::inherit().map_err(RunError::Listen)?,
-        };
+        let mut listeners = opening::listeners(&config, inheritance.as_mut(), given)?;
         let mut config = config;
         // its helper keeps a right that the server gives up
         let sets = SetReader::open(&config).map_err(RunError::Firewall)?;
@@ -111,53 +94,16 @@ impl Server {
         let plan = Plan::new(&config, &machine);
         let mut plan = plan.map_err(RunError::Policy)?;
         plan.ranks.slots = register.ledgers(&plan.policy);
-        // a process that can connect can also send commands
-        let mut none = WaitBudget::new(Duration::ZERO);
-        // all stages have their directory locked, and no other makes this socket
-        let lock_wait = match config.place.is_some() {
-            true => &mut none,
-            false => listeners.lock_wait(),
-        };
-        let control_socket = match &mut inheritance {
-            Some(handed) => {
-                let handed = handed.control();
-                control_socket::open_handed(&config, file.as_deref(), handed, lock_wait)
-            }
-            None => {
-                let of_stage = config.place.as_ref().map(|place| place.file.as_path());
-                control_socket::open(&config, file.as_deref().or(of_stage), lock_wait)
-            }
-        };
-        let control_socket = control_socket.map_err(RunError::ControlSocket)?;
-        // only root can load a program into the kernel
-        let line = GateLine::open().map_err(resources("the gate of the process before"))?;
-        let (gate_line, left_gate) = line.unzip();
-        let handed = inheritance.as_mut().and_then(Inheritance::gate).or(left_gate.flatten());
-        let is_other_gate = gate_line.as_ref().is_some_and(|line| !line.judges());
-        let follows = handed.is_some() || inheritance.is_some() || is_other_gate;
-        let gate = gate::open(config.gate, config.gate_charge, config.gate_rules, handed)
-            .map_err(RunError::Gate)?;
-        let listener_sets = plan.groups.iter().map(|group| {
-            let classes = gate::classes(gate.as_deref(), &plan, group);
-            listeners.take_ranked(&group.listen, group.listener_sets, classes)
-        });
-        let listener_sets =
-            listener_sets.collect::<Result<Vec<_>, _>>().map_err(RunError::Listen)?;
-        let admin_set = match &plan.admin {
-            Some(admin) => {
-                let listener_sets = listeners.take_admin(&admin.listen);
-                listener_sets.map_err(RunError::Listen)?.pop().map(|set| (set, admin.clone()))
-            }
-            None => None,
-        };
-        listeners.check_inherited(&reload::wanted(&plan)).map_err(RunError::Listen)?;
-        // keys are often readable for root alone
-        let of_server = inheritance.as_mut().map(|handed| &mut handed.handed);
+        let lock_wait = listeners.lock_wait();
+        let control_socket =
+            opening::control_socket(&config, file.as_deref(), inheritance.as_mut(), lock_wait)?;
+        let OpenedGate { gate, line: gate_line, follows } =
+            opening::gate(&config, inheritance.as_mut())?;
+        let TakenSockets { of_groups, of_admin } =
+            opening::sockets(&plan, &mut listeners, gate.as_deref())?;
         let mut left = left;
-        let tickets = of_server.or(left.as_mut()).map(|it| std::mem::take(&mut it.tickets));
-        let none = Certificates::default();
-        let certificates = Certificates::open(&config, &none, tickets.unwrap_or_default());
-        let certificates = Arc::new(certificates.map_err(RunError::Certificate)?);
+        let of_server = inheritance.as_mut().map(|handed| &mut handed.handed);
+        let certificates = opening::certificates(&config, of_server.or(left.as_mut()))?;
         let mut bans = BanList::default();
         bans.set_files(ban_files::read(&config.ban_files).map_err(RunError::Bans)?);
         // names may not be looked up afterwards
@@ -168,28 +114,20 @@ impl Server {
             .with_spool(spool::open(&config, machine.descriptors).map_err(RunError::Spool)?);
         applications.take_effect(None, &certificates);
         // no other process takes the place of a stage, and none of this can be had once the process is sealed
-        let shared = match config.place {
-            Some(_) => None,
-            None if config.is_guest => None,
-            None => SharedLimits::open(inheritance.as_mut().and_then(Inheritance::counts)),
+        let is_alone = config.place.is_some() || config.is_guest;
+        let shared = match is_alone {
+            true => None,
+            false => SharedLimits::open(inheritance.as_mut().and_then(Inheritance::counts)),
         };
         let counts = shared.as_ref().map(|shared| Arc::clone(&shared.counts));
         counts.iter().for_each(|counts| applications.share(counts));
         listeners.settle();
         let gate = gate::attach(gate, config.gate, &plan, &listeners, follows);
         let gate = gate.map_err(RunError::Gate)?;
-        // its helper keeps a right that the server gives up
         let judged = gate::listeners(&plan, &listeners);
-        let table = inheritance.as_ref().and_then(|handed| handed.handed.firewall.as_deref());
-        let keeps_table = table == Some(config.firewall.table());
-        let relay = relayed::open(&config.firewall).map_err(resources("the firewall's line"))?;
-        // that of stages is the supervisor's
-        let keeper = match line::has_supervisor() {
-            true => Ok(None),
-            false => firewall::open(&config.firewall, &judged, &plan.policy, keeps_table),
-        };
-        let mut keeper = keeper.map_err(RunError::Firewall)?;
-        let firewall = keeper.as_ref().map(firewall::FirewallKeeper::firewall);
+        let OpenedFirewall { mut keeper, keeps_table, relay } =
+            opening::firewall(&config, &plan, &judged, inheritance.as_ref())?;
+        let firewall = keeper.as_ref().map(FirewallKeeper::firewall);
         let firewall = firewall.or(relay.as_ref().map(FirewallRelay::firewall));
         // what it runs is not confined as the server is
         let launchers = launcher::start(&config, file.as_deref()).map_err(RunError::Launcher)?;
@@ -264,12 +202,12 @@ impl Server {
             firewall,
         };
         let status = Status::new(&common, &plan, &config, listeners.times(), page);
-        let admin = admin_set.map(|(set, admin)| {
+        let admin = of_admin.map(|(set, admin)| {
             let own = Arc::clone(&common.live.get().certificates.admin);
             AdminListener::new(set, &admin, own, Arc::clone(&common.live), Arc::clone(&status))
         });
         let admin = admin.transpose().map_err(resources("the admin listener's descriptors"))?;
-        let prepared = plan.groups.iter().zip(listener_sets).map(|(group, listener_sets)| {
+        let prepared = plan.groups.iter().zip(of_groups).map(|(group, listener_sets)| {
             common.prepare(group.clone(), listener_sets).map_err(resources("a loop's descriptors"))
         });
         let prepared = prepared.collect::<Result<Vec<_>, _>>()?;
@@ -341,55 +279,79 @@ impl Server {
             let taken = server.succeed(before, inheritance, keeper);
             taken.map_err(resources("the place of the server before"))?;
         }
-        let tell = server.to_main.clone();
-        if let Some(socket) = &mut server.control_socket {
-            let serves = socket.serve(move |asked| drop(tell.send(Event::Asked(asked))));
-            or_said(is_successor, serves.map_err(resources("a thread for commands")))?;
-        }
-        // the agent does not keep sockets open
-        let listeners = Arc::downgrade(&server.listeners);
-        server.common.agent_loop.watch_queues(Arc::new(move || {
-            // while a reload takes sockets nothing is known
-            Some(listeners.upgrade()?.try_lock().ok()?.queued())
-        }));
-        let keeps = server.common.keep_agent_loop().map_err(resources("a thread"));
-        or_said(is_successor, keeps)?;
-        // one line for all stages
-        let is_first = server.config.place.as_ref().is_none_or(|place| place.role == Role::Receive);
-        if is_first && !server.config.is_guest {
-            let _ = writeln!(io::stderr(), "{start_line}");
-        }
-        server.notifier.ready(&start_line);
-        if is_successor && server.notifier.interval().is_some() {
-            // nobody knows when the server before has said so last
-            server.notifier.alive();
-        }
-        if is_sealed {
-            // a socket that sends to any address
-            server.notifier.close();
-        }
+        server.hear_commands(is_successor)?;
+        server.ask_agent(is_successor)?;
+        server.tell_that_it_serves(&start_line, is_successor, is_sealed);
         server.watch_later();
         server.watch_gate();
-        server.warn_of_certificates();
-        let warnings = server.uncovered().into_iter().chain(lack);
-        warnings.for_each(|warning| say(format_args!("{warning}")));
-        server.status.overridden(&server.config.assigned);
-        server.look_at_bans_later();
-        server.watch_ban_files();
-        server.watch_sets();
-        if let Some(sets) = &server.sets {
-            let tell = server.to_main.clone();
+        server.say_warnings(lack);
+        server.watch(is_successor)?;
+        Ok(server)
+    }
+
+    /// What else a server does once it serves clients.
+    fn watch(&mut self, is_successor: bool) -> Result<(), RunError> {
+        self.look_at_bans_later();
+        self.watch_ban_files();
+        self.watch_sets();
+        if let Some(sets) = &self.sets {
+            let tell = self.to_main.clone();
             let watches = sets.watch(move |sets| drop(tell.send(Event::SetsChanged(sets))));
             or_said(is_successor, watches.map_err(resources("a thread for sets")))?;
         }
-        server.watch_certificates();
-        server.keep_acme(false);
-        server.keep_up_applications();
-        server.watch_for_page();
-        server.keep_traces();
-        let keeps = upkeep::keep_up_link(&server.common.live.get().applications);
-        or_said(is_successor, keeps.map_err(resources("a thread for the link to the next stage")))?;
-        Ok(server)
+        self.watch_certificates();
+        self.keep_acme(false);
+        self.keep_up_applications();
+        self.watch_for_page();
+        self.keep_traces();
+        let keeps = upkeep::keep_up_link(&self.common.live.get().applications);
+        or_said(is_successor, keeps.map_err(resources("a thread for the link to the next stage")))
+    }
+
+    /// From here on operators are answered.
+    fn hear_commands(&mut self, is_successor: bool) -> Result<(), RunError> {
+        let tell = self.to_main.clone();
+        let Some(socket) = &mut self.control_socket else { return Ok(()) };
+        let serves = socket.serve(move |asked| drop(tell.send(Event::Asked(asked))));
+        or_said(is_successor, serves.map_err(resources("a thread for commands")))
+    }
+
+    /// The agent is asked, if the policy wants that, and knows what waits for the kernel to be accepted.
+    fn ask_agent(&self, is_successor: bool) -> Result<(), RunError> {
+        // it does not keep sockets open
+        let listeners = Arc::downgrade(&self.listeners);
+        self.common.agent_loop.watch_queues(Arc::new(move || {
+            // while a reload takes sockets nothing is known
+            Some(listeners.upgrade()?.try_lock().ok()?.queued())
+        }));
+        let keeps = self.common.keep_agent_loop().map_err(resources("a thread"));
+        or_said(is_successor, keeps)
+    }
+
+    /// Operator and service manager are told.
+    fn tell_that_it_serves(&mut self, start_line: &str, is_successor: bool, is_sealed: bool) {
+        // one line for all stages
+        let is_first = self.config.place.as_ref().is_none_or(|place| place.role == Role::Receive);
+        if is_first && !self.config.is_guest {
+            let _ = writeln!(io::stderr(), "{start_line}");
+        }
+        self.notifier.ready(start_line);
+        if is_successor && self.notifier.interval().is_some() {
+            // nobody knows when the server before has said so last
+            self.notifier.alive();
+        }
+        if is_sealed {
+            // a socket that sends to any address
+            self.notifier.close();
+        }
+    }
+
+    /// What an operator hardly means, and what is in force beside the file.
+    fn say_warnings(&mut self, lack: impl IntoIterator<Item = String>) {
+        self.warn_of_certificates();
+        let warnings = self.uncovered().into_iter().chain(lack);
+        warnings.for_each(|warning| say(format_args!("{warning}")));
+        self.status.overridden(&self.config.assigned);
     }
 }
 
