@@ -145,9 +145,36 @@ static __always_inline bool assign(struct __sk_buff *skb, struct bpf_sock *socke
 
 /* With a rank: it is for another server. */
 #define RANK_OF_OTHERS 512
+/* And the number by which answers from the cache are found at its listener; 0 if there are none, or none that counts. */
+#define LISTENER_SHIFT 10
+
+/* A verdict that is none of the kernel's: an answer from the cache is looked for (serve.h), and else the connection made. */
+#define SERVE_REQUEST 0x103
+
+/* Whether rules have let the first request in `segments` through for certain, and told its class; then what `serve` needs is
+ * in `replies`. */
+static __always_inline bool may_be_served(u32 listener, u32 rank, u32 kept)
+{
+	u32 zero = 0;
+	struct segment *s = bpf_map_lookup_elem(&segments, &zero);
+	struct found *f = bpf_map_lookup_elem(&found, &zero);
+	struct reply *reply = bpf_map_lookup_elem(&replies, &zero);
+
+	if (!s || !f || !reply || !s->data_bytes || s->flags & (TCP_FIN | TCP_URG))
+		return false;
+	if ((f->judgement != FIRST_GOES && f->judgement != FIRST_CHARGED) ||
+	    rank == GATE_UNJUDGED)
+		return false;
+	reply->listener = listener;
+	reply->kept = kept;
+	reply->rank = rank;
+	reply->requests = 0;
+	return true;
+}
 
 /* The first segment of a connection whose client has proven its address, and with it what is `kept` of its offer: has the
- * kernel make it on the socket of its class, or on the public one if that is 0. A function of its own, as `has_turn` is. */
+ * kernel make it on the socket of its class, or on the public one if that is 0. SERVE_REQUEST if an answer from the cache is
+ * to be looked for before. A function of its own, as `has_turn` is. */
 static __noinline int make_connection(struct __sk_buff *skb, struct bpf_sock *public, struct bpf_sock *of_class,
 				      u32 kept, u32 of_first)
 {
@@ -158,6 +185,8 @@ static __noinline int make_connection(struct __sk_buff *skb, struct bpf_sock *pu
 	struct bpf_tcp_req_attrs attrs = {};
 	struct offer offer;
 
+	if (of_first >> LISTENER_SHIFT && may_be_served(of_first >> LISTENER_SHIFT, rank, kept))
+		return SERVE_REQUEST;
 	recall_offer(kept, &offer);
 	attrs.mss = offer.largest;
 	attrs.wscale_ok = offer.scale != GATE_NO_SCALE;
@@ -285,7 +314,8 @@ static __always_inline int begin_connection(struct __sk_buff *skb, struct segmen
 			verdict = TC_ACT_SHOT;
 		if (verdict == TC_ACT_UNSPEC)
 			verdict = make_connection(skb, public, of_class, kept,
-						  rank | (is_protected ? RANK_OF_OTHERS : 0));
+						  rank | (is_protected ? RANK_OF_OTHERS : 0) |
+							  known->answers << LISTENER_SHIFT);
 	}
 	if (of_class)
 		bpf_sk_release(of_class);

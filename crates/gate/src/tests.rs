@@ -2,6 +2,7 @@
 //! gone with its thread. It needs root.
 
 mod agree;
+mod answers;
 #[path = "../../../fuzz/checks/gate.rs"]
 mod check;
 mod filters;
