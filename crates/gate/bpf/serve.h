@@ -308,12 +308,8 @@ static __always_inline int send_served(struct __sk_buff *skb, struct segment *s,
 		return TC_ACT_SHOT;
 	if (slot != GATE_NO_SLOT) {
 		object = bpf_map_lookup_elem(&objects, &slot);
-		if (!object || *(volatile u32 *)&object->number != reply->number) {
-			/* its place has another one by now */
-			count_serve(GATE_SERVE_LOST);
-			bpf_map_delete_elem(&served, &s->tuple);
-			return answer_reset(skb, s);
-		}
+		if (!object || *(volatile u32 *)&object->number != reply->number)
+			return TC_ACT_SHOT;
 		find_parts(&parts, object, reply->sends, date->sum);
 	}
 	answer.tcp.seq = bpf_htonl(reply->sequence);

@@ -32,18 +32,29 @@ static __always_inline bool is_of_served(const struct segment *s, const struct g
 	return acked <= all && s->sequence - note->first <= note->next - note->first + MOST_AHEAD;
 }
 
-/* Acknowledges all that has come, with what the client has not got yet. */
+/* Acknowledges all that has come, with what the client has not got yet: a reset if that is not here any more. */
 static __always_inline int say(const struct segment *s, const struct gate_served *note, struct reply *reply,
 			       u32 counts)
 {
 	u32 acked = s->acknowledged - note->begin, all = note->end - note->begin;
 	bool has_fin = note->marks & GATE_SERVED_FIN;
+	u32 slot = note->slot;
+	struct gate_object *object;
 
 	reply->acknowledged = note->next;
 	reply->kept = note->kept;
 	reply->object = GATE_NO_SLOT;
 	reply->sends = 0;
 	if (acked < all) {
+		object = bpf_map_lookup_elem(&objects, &slot);
+		if (!object || *(volatile u32 *)&object->number != note->number) {
+			/* its place has another one by now */
+			count_serve(GATE_SERVE_LOST);
+			bpf_map_delete_elem(&served, &s->tuple);
+			reply->is_reset = 1;
+			reply->ends = 0;
+			return GO_ON_RESET;
+		}
 		reply->sequence = note->begin;
 		reply->object = note->slot;
 		reply->number = note->number;

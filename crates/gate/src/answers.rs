@@ -120,7 +120,7 @@ impl AnswerCount {
 pub(crate) struct Learning {
     /// By listener, what its answers are found by. A number is never given twice.
     listeners: HashMap<SocketAddr, u32>,
-    known: HashMap<RawAnswerKey, Known>,
+    known: HashMap<RawAnswerKey, LearntAnswer>,
     most: usize,
     slots: ObjectSlots,
     /// Of the last answer.
@@ -134,7 +134,7 @@ pub(crate) struct Learning {
 
 /// An answer that is in the kernel.
 #[derive(Debug)]
-struct Known {
+struct LearntAnswer {
     number: u32,
     slots: Vec<u32>,
 }
@@ -242,7 +242,7 @@ impl Gate {
         }
         let slots = learning.slots.take(objects.len(), Instant::now()).ok_or(LearnError::Full)?;
         // from here on they are in use, whatever fails
-        learning.known.insert(key, Known { number, slots: slots.clone() });
+        learning.known.insert(key, LearntAnswer { number, slots: slots.clone() });
         let placed = objects.iter().zip(&slots).try_for_each(|((at, object), slot)| {
             raw.slots[*at] = *slot;
             write_object(maps, *slot, object)

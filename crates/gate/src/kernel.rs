@@ -351,7 +351,8 @@ impl Kernel {
     /// # Errors
     /// What the kernel says, of packets that are too short above all.
     pub(crate) fn run_on(&self, packet: &[u8], times: u32) -> io::Result<(u32, Vec<u8>, u32)> {
-        let mut out = vec![0_u8; packet.len() + 256];
+        // an answer from the cache may be as long as a segment
+        let mut out = vec![0_u8; packet.len() + 2048];
         let mut options = sys::bpf_test_run_opts {
             sz: size_of::<sys::bpf_test_run_opts>() as sys::size_t,
             data_in: packet.as_ptr().cast(),

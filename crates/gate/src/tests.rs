@@ -3,6 +3,8 @@
 
 mod agree;
 mod answers;
+mod answers_agree;
+mod answers_packets;
 #[path = "../../../fuzz/checks/gate.rs"]
 mod check;
 mod filters;
