@@ -15,6 +15,7 @@ use crate::firewall::sets::{self, SetReader};
 use crate::gate;
 use crate::isolated;
 use crate::isolated::kept_gate::GateLine;
+use crate::kernel_answers::{self, AnswersThread};
 use crate::launcher::{self, Launchers, StartedLauncher};
 use crate::listen::Listeners;
 use crate::notify::Notifier;
@@ -135,8 +136,7 @@ impl Server {
         let handed = inheritance.as_mut().and_then(Inheritance::gate).or(left_gate.flatten());
         let is_other_gate = gate_line.as_ref().is_some_and(|line| !line.judges());
         let follows = handed.is_some() || inheritance.is_some() || is_other_gate;
-        let gate = gate::open(config.gate, config.gate_charge, config.gate_rules, handed)
-            .map_err(RunError::Gate)?;
+        let gate = gate::open(&config, handed).map_err(RunError::Gate)?;
         let listener_sets = plan.groups.iter().map(|group| {
             let classes = gate::classes(gate.as_deref(), &plan, group);
             listeners.take_ranked(&group.listen, group.listener_sets, classes)
@@ -228,6 +228,17 @@ impl Server {
         sightings.switch(config.admin.page);
         let role = config.place.as_ref().map(|place| place.role);
         let traces = Tracing::new(&config.traces, role, &Arc::default());
+        let bans_table = bans.table();
+        let plain = gate::plain_listeners(&plan, &listeners);
+        let answers = kernel_answers::learner(
+            gate.as_ref(),
+            &config,
+            &content,
+            &plain,
+            bans_table.is_some(),
+            None,
+        );
+        let answering = gate.clone().filter(|gate| gate.answers_requests());
         let common = Common {
             live: Arc::new(LiveSnapshot::new(Arc::new(ServingSnapshot {
                 content,
@@ -242,9 +253,10 @@ impl Server {
                     firewall.as_ref().map(|firewall| firewall.dropped()),
                     counts,
                 )),
-                bans: bans.table(),
+                bans: bans_table,
                 refusals: Arc::default(),
                 sightings,
+                answers,
                 traces,
             }))),
             admission: ConnectionAdmission::new(plan.connections, plan.connections_per_client),
@@ -305,6 +317,7 @@ impl Server {
             launchers,
             keeps_up_applications: false,
             exporter: Exporter::default(),
+            answers: None,
             gate_line,
             gate_trouble: None,
             later: Vec::new(),
@@ -329,6 +342,11 @@ impl Server {
         }
         left.iter().for_each(|left| server.restore_bans(&left.bans));
         let is_successor = inheritance.is_some();
+        if let Some(gate) = &answering {
+            let thread = AnswersThread::start(gate, &server.common);
+            server.answers =
+                Some(thread.map_err(resources("a thread for what the kernel answers"))?);
+        }
         // clients are served from here on
         for prepared in prepared {
             server.begin(prepared).map_err(resources("a thread"))?;

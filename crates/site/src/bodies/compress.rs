@@ -138,6 +138,11 @@ impl OnDemand {
         })
     }
 
+    /// The coding that belongs in the place.
+    pub(crate) fn coding(&self, place: usize) -> Option<Coding> {
+        self.codings.get(place).copied()
+    }
+
     /// What was made for the place.
     #[inline]
     pub(crate) fn variant(&self, place: usize) -> Option<&Variant> {
