@@ -39,7 +39,7 @@ pub struct AnswerKey {
 }
 
 impl AnswerKey {
-    /// Of a request at this listener for this host, path and query; `None` if the kernel does not read such a one.
+    /// The key of requests at this listener for this host, path and query; `None` if the kernel does not read them.
     pub fn of(
         listener: SocketAddr,
         host: &[u8],
@@ -78,7 +78,7 @@ impl fmt::Display for AnswerKey {
     }
 }
 
-/// Who gives answers in this server's place.
+/// A keeper of answers, which gives them in this server's place.
 pub trait AnswerKeeper: Send + Sync {
     /// Gives this answer from now on, on connections that have at most so many requests. Returns a number that no other
     /// answer has.
@@ -118,7 +118,7 @@ pub struct GivenAnswer<'g> {
 /// Why an answer that is asked for again and again is not given by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotLearned {
-    /// It is not the same for whoever asks, or cannot be kept.
+    /// The answer is not the same for every client, or cannot be kept.
     NotFixed(NotFixed),
     /// The site has settings that stand in the way.
     Site,

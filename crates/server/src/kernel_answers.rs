@@ -26,7 +26,7 @@ use std::time::Duration;
 const READ_EVERY: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long answers are given when nobody has said that the server is there.
+/// How long answers are given after the server has said that it turns.
 const LASTS: Duration = Duration::from_secs(2);
 
 /// How long answers that are being given take.

@@ -1,6 +1,6 @@
 //! Which listeners and sites may have answers given by the kernel, as far as their settings tell, and why not the others.
 //!
-//! The kernel gives an answer that it has learned where the server would give the same to whoever asks. So a setting
+//! The kernel gives an answer that it has learned where the server would give the same to every client. So a setting
 //! stands in the way if it makes an answer depend on something that the kernel does not see, or if it wants
 //! something of each answer that is only done here. What rules of the policy decide is no hindrance: the kernel judges
 //! by them, and leaves to the server what it cannot tell. What concerns single paths (access, passwords, conditions,
@@ -30,7 +30,7 @@ pub enum NoAnswers {
     Traces,
     /// Each request is timed.
     Durations,
-    /// Clients are told how long their connections are kept.
+    /// Answers say how long their connections are kept.
     Announce,
     /// A connection ends after so many requests, by this setting.
     RequestsPerConnection(String),
@@ -48,7 +48,7 @@ pub enum NoAnswers {
     Tls,
     /// Connections are passed on.
     Raw,
-    /// It is a Unix socket.
+    /// The listener is a Unix socket.
     Unix,
     /// A proxy states the client first.
     ProxyProtocol,

@@ -1,7 +1,7 @@
 //! What the kernel keeps of one content: bounded, and let go of before the cache does.
 //!
-//! Whatever is asked for again is kept, if it can be. When all places are taken, an answer that nobody has asked for
-//! in the last period makes room. The cache says when an answer is no longer true ([`HotAnswer::keep`]), and the clock
+//! What is asked for again is kept, if that is possible. When all places are taken, an answer that no client has asked
+//! for in the last period makes room. The cache says when an answer is no longer true ([`HotAnswer::keep`]), and the clock
 //! when the cache would look at its file again: then the kernel lets go first.
 
 use super::{ADDED_BYTES, AnswerKeeper, AnswerKey, MOST_ANSWER_BYTES, NotLearned};
@@ -18,7 +18,7 @@ const PERIOD_MS: u64 = 1000;
 /// [look](Learner::look) to the next.
 const LEAD_MS: u64 = 250;
 
-/// So many answers that are not learned are told of.
+/// Answers that are not learned and that a report names, at most.
 const MOST_REFUSED: usize = 64;
 
 /// What may be learned.
@@ -34,7 +34,7 @@ pub struct LearnerSettings {
     pub most_answers: usize,
     /// Their bytes, with those of their keys, at most.
     pub most_bytes: usize,
-    /// Of which content: [`Site::content_number`](forebay_site::Site::content_number).
+    /// The number of the content: [`Site::content_number`](forebay_site::Site::content_number).
     pub content: u64,
 }
 
@@ -166,7 +166,7 @@ impl Learner {
                 learner.let_go(&of_closure, serial);
             }
         });
-        // before the kernel has it: a change from here on is told, and waits for the lock
+        // before the kernel has it: a change from here on calls `let_go`, which waits for the lock
         hot.keep(&let_go);
         let number = match self.keeper.keep(key, &answer, self.settings.requests) {
             Ok(number) => number,
@@ -182,13 +182,14 @@ impl Learner {
         state.numbers.insert(number, key.clone());
         state.known.insert(key.clone(), learned);
         if !is_fresh {
-            // the cache has let go of it before it could be told to say so
+            // the cache has let go of the answer before `let_go` was in place
             self.remove(state, key);
         }
         Ok(())
     }
 
-    /// Lets go of what nobody has asked for in the last period, until there is room. Says whether there is.
+    /// Lets go of answers that no client has asked for in the last period, until there is room. Returns whether there
+    /// is.
     fn make_room(&self, state: &mut LearnedAnswers, bytes: usize) -> bool {
         let LearnerSettings { most_answers, most_bytes, .. } = self.settings;
         while state.known.len() >= most_answers || state.bytes + bytes > most_bytes {
@@ -226,7 +227,7 @@ impl Learner {
     }
 
     /// What is to be done ten times a second or so: the kernel lets go of what the cache would look at again before
-    /// long, and the cache is told what is in use.
+    /// long, and the cache learns which answers are in use.
     pub fn look(&self, now_ms: u64) {
         let mut state = self.lock();
         let over = state.known.iter().filter(|(_, learned)| !is_fresh(&learned.hot, now_ms));

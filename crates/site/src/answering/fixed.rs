@@ -1,4 +1,4 @@
-//! Answers that are the same for whoever asks: what may be given by somebody who has nothing but their bytes.
+//! Answers that are the same for every client: a keeper that has nothing but their bytes may give them.
 //!
 //! In: an entry of the cache that has just answered. Out: its bytes in each coding, in the order in which codings are
 //! preferred, or why the answer hangs on more than that. Dates and what is said of the connection are left out.
@@ -44,10 +44,10 @@ pub struct FixedBytes {
     pub tag: Box<[u8]>,
 }
 
-/// Why an answer of the cache is not the same for whoever asks, or is none that could be kept elsewhere.
+/// Why an answer of the cache is not the same for every client, or cannot be kept elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NotFixed {
-    /// Access, password, another server, or an application decides who may have it.
+    /// Access, password, another server, or an application decides which clients get the answer.
     Guarded,
     /// The site's rules for the path have conditions.
     Conditional,
@@ -55,11 +55,11 @@ pub enum NotFixed {
     Variables,
     /// Clients without TLS are sent elsewhere.
     ToHttps,
-    /// It is a redirect.
+    /// The answer is a redirect.
     Redirect,
-    /// It is a list of files.
+    /// The answer is a list of files.
     List,
-    /// It is an error.
+    /// The answer is an error.
     Failure(u16),
     /// The query decides, or an application answers.
     Made,
@@ -69,7 +69,7 @@ pub enum NotFixed {
     OnDisk,
     /// The file was written less than two seconds ago: its tag is about to change.
     Young,
-    /// It has more bytes than this in each of its forms.
+    /// Each form of the answer has more bytes than this.
     Large(usize),
     /// The cache has let go of it, or must look at its file again.
     Gone,
@@ -79,7 +79,7 @@ impl fmt::Display for NotFixed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             NotFixed::Guarded => {
-                "[[access]], [[auth]], [[forward_auth]] or an application decides who may have it"
+                "[[access]], [[auth]], [[forward_auth]] or an application decides which clients get it"
             }
             NotFixed::Conditional => "rules of the site for its path have conditions",
             NotFixed::Variables => "a [[header]] gives it a value with a variable",

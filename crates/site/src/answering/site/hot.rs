@@ -1,7 +1,7 @@
-//! An answer of the cache that is asked for again and again, for who gives it in this server's place.
+//! An answer of the cache that is asked for again and again, for a keeper that gives it in this server's place.
 //!
-//! Whoever keeps one is told before the cache lets go of it, because its files have changed, for lack of memory, or with
-//! the content: see [`HotAnswer::keep`]. When the cache would look at its files again, [`HotAnswer::fresh_until_ms`]
+//! The keeper is called before the cache lets go of an answer, because its files have changed, for lack of memory, or
+//! with the content: see [`HotAnswer::keep`]. When the cache would look at its files again, [`HotAnswer::fresh_until_ms`]
 //! says. So an answer is never given for longer than the cache itself would give it.
 
 use super::{Site, shape};
@@ -58,7 +58,7 @@ impl HotAnswer {
     /// head.
     ///
     /// # Errors
-    /// Why it is not the same for whoever asks: [`NotFixed`].
+    /// Why the answer is not the same for every client: [`NotFixed`].
     pub fn fixed(&self, added_bytes: usize, most_bytes: usize) -> Result<FixedAnswer, NotFixed> {
         let content = self.content.upgrade().ok_or(NotFixed::Gone)?;
         let vhost = content.vhosts.get(self.site as usize).ok_or(NotFixed::Gone)?;
@@ -77,7 +77,7 @@ impl HotAnswer {
         self.entries().for_each(|entry| entry.keep_elsewhere(let_go));
     }
 
-    /// It is not kept any more where this is called.
+    /// The keeper with this `let_go` does not keep the answer any more.
     pub fn release(&self, let_go: &LetGo) {
         self.entries().for_each(|entry| entry.release(let_go));
     }
