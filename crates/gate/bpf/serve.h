@@ -321,7 +321,8 @@ static __always_inline int send_served(struct __sk_buff *skb, struct segment *s,
 									    : REPLY_WINDOW >> OUR_SCALE);
 	if (o && o->has_times && set->offers & GATE_OFFER_TIMES) {
 		answer.options[0] = bpf_htonl(PADDED_TIMES);
-		answer.options[1] = bpf_htonl(time_of(bpf_ktime_get_ns()));
+		/* odd: so a segment behind it is known, whatever has been forgotten */
+		answer.options[1] = bpf_htonl(time_of(bpf_ktime_get_ns()) | 1);
 		answer.options[2] = bpf_htonl(o->value);
 		bytes += 12;
 	}

@@ -100,7 +100,8 @@ static __always_inline int answer_syn(struct __sk_buff *skb, struct segment *s,
 	}
 	if (has_times) {
 		answer.options[1] = bpf_htonl(offer.sack ? SACK_AND_TIMES : PADDED_TIMES);
-		answer.options[2] = bpf_htonl(time_of(now));
+		/* even, where those of answers from the cache are odd */
+		answer.options[2] = bpf_htonl(time_of(now) & ~set->serves);
 		answer.options[3] = bpf_htonl(o->value);
 		answer.options[4] = bpf_htonl(PADDED_SCALE);
 		bytes += has_scale ? 16 : 12;
@@ -150,6 +151,8 @@ static __always_inline bool assign(struct __sk_buff *skb, struct bpf_sock *socke
 
 /* A verdict that is none of the kernel's: an answer from the cache is looked for (serve.h), and else the connection made. */
 #define SERVE_REQUEST 0x103
+/* The segment is of a connection that had an answer from the cache, and nothing is known of it any more. */
+#define SERVE_LOST 0x104
 
 /* Whether rules have let the first request in `segments` through for certain, and told its class; then what `serve` needs is
  * in `replies`. */
@@ -358,6 +361,15 @@ static __always_inline int judge_watched(struct __sk_buff *skb, struct segment *
 	return TC_ACT_UNSPEC;
 }
 
+/* Whether a segment with data that no cookie proves is of a connection that had an answer from the cache, which has been
+ * forgotten: its client says when that was sent. */
+static __always_inline bool is_forgotten(struct __sk_buff *skb, struct bpf_sock *socket, struct segment *s)
+{
+	struct options *o = read_options(skb);
+
+	return o && o->has_times && o->echo & 1 && !is_of_kernel(socket, s);
+}
+
 /* Any segment with an acknowledgement and neither SYN nor RST, while clients may have an answer from
  * here. */
 static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *s,
@@ -386,6 +398,10 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 	if (answered) {
 		bpf_sk_release(socket);
 		return go_on_after_answer(s, answered);
+	}
+	if (known && known->answers && proof < 0 && s->data_bytes && is_forgotten(skb, socket, s)) {
+		bpf_sk_release(socket);
+		return SERVE_LOST;
 	}
 	if (!known || proof == NOT_OURS) {
 		bpf_sk_release(socket);

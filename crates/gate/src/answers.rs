@@ -28,7 +28,7 @@ pub(crate) mod raw;
 mod records;
 mod slots;
 
-use crate::kernel::{AnswerMaps, AnswerRoom, CONTROL_SERVES, Word, plain};
+use crate::kernel::{AnswerMaps, AnswerRoom, Word, plain};
 use crate::maps::{per_cpu, read_u64};
 use crate::types::{NO_SLOT, Plain};
 use crate::{Charge, Gate, GateError, HandedGate, lock};
@@ -347,7 +347,6 @@ impl Gate {
         for (name, meaning) in fields::ALWAYS {
             set_field(maps, name, meaning)?;
         }
-        self.control(CONTROL_SERVES, 1);
         Ok(())
     }
 

@@ -114,7 +114,11 @@ impl Gate {
         if steering.offers.is_none() {
             return Err(GateError::CannotSteer("net.ipv4.tcp_syncookies is 0"));
         }
-        let mut gate = Gate::with(Kernel::load(true, room, kept)?, charge)?;
+        // connections that had answers go on, whether any are given now or not
+        let goes_on = kept.iter().any(|(name, _)| name == kernel::SERVED);
+        let maps = room.or(goes_on.then_some(&AnswerRoom::LEAST));
+        let mut gate = Gate::with(Kernel::load(true, maps, kept)?, charge)?;
+        gate.control(kernel::CONTROL_SERVES, u32::from(maps.is_some()));
         if has_key {
             // clients answer what the gate before has sent
             steering.answering.last = Some(Instant::now());
