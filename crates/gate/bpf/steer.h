@@ -155,8 +155,8 @@ static __always_inline bool assign(struct __sk_buff *skb, struct bpf_sock *socke
 #define SERVE_LOST 0x104
 
 /* Whether rules have let the first request in `segments` through for certain, and told its class; then what `serve` needs is
- * in `replies`. */
-static __always_inline bool may_be_served(u32 listener, u32 rank, u32 kept)
+ * in `replies`. A function of its own, as `rank_of` is. */
+__noinline int may_be_served(u32 listener, u32 rank, u32 kept)
 {
 	u32 zero = 0;
 	struct segment *s = bpf_map_lookup_elem(&segments, &zero);
@@ -361,13 +361,15 @@ static __always_inline int judge_watched(struct __sk_buff *skb, struct segment *
 	return TC_ACT_UNSPEC;
 }
 
-/* Whether a segment with data that no cookie proves is of a connection that had an answer from the cache, which has been
- * forgotten: its client says when that was sent. */
-static __always_inline bool is_forgotten(struct __sk_buff *skb, struct bpf_sock *socket, struct segment *s)
+/* Whether the segment in `segments`, which no cookie proves, has data behind an answer from the cache: its client says when
+ * what it has got was sent. A function of its own, as `check_cookie` is. */
+__noinline int is_behind_answer(struct __sk_buff *skb)
 {
+	u32 zero = 0;
+	struct segment *s = bpf_map_lookup_elem(&segments, &zero);
 	struct options *o = read_options(skb);
 
-	return o && o->has_times && o->echo & 1 && !is_of_kernel(socket, s);
+	return s && o && s->data_bytes && o->has_times && o->echo & 1;
 }
 
 /* Any segment with an acknowledgement and neither SYN nor RST, while clients may have an answer from
@@ -399,20 +401,21 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 		bpf_sk_release(socket);
 		return go_on_after_answer(s, answered);
 	}
-	if (known && known->answers && proof < 0 && s->data_bytes && is_forgotten(skb, socket, s)) {
-		bpf_sk_release(socket);
-		return SERVE_LOST;
-	}
 	if (!known || proof == NOT_OURS) {
 		bpf_sk_release(socket);
 		if (set->charge == GATE_AT_HANDSHAKE)
 			verdict = judge_acknowledgement(skb, s);
 		if (verdict == TC_ACT_UNSPEC && set->watches && set->judges && s->data_bytes)
 			verdict = judge_watched(skb, s, state);
+		if (verdict == TC_ACT_UNSPEC && known && known->answers && is_behind_answer(skb))
+			verdict = SERVE_LOST;
 		return verdict;
 	}
 	if (proof == LATER) {
 		bpf_sk_release(socket);
+		/* what has been forgotten would wait for ever for a segment before it */
+		if (known->answers && is_behind_answer(skb))
+			return SERVE_LOST;
 		count(GATE_LATER);
 		return TC_ACT_SHOT;
 	}

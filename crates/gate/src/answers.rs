@@ -67,7 +67,8 @@ pub enum AnswerCount {
     LeftHead,
     /// Left to the server: no such answer was learnt.
     LeftUnknown,
-    /// Left to the server: the answer was forgotten with all others, or nobody has [renewed](Gate::renew) them.
+    /// Left to the server: the answer was forgotten with all others, nobody has [renewed](Gate::renew) them, or the
+    /// client is [ignored](Gate::ignore).
     LeftVoid,
     /// Left to the server: only it has the variant that the client likes best.
     LeftVariant,
