@@ -69,7 +69,7 @@ pub struct AnswerRoom {
     pub answers: u32,
     /// Their variants, 4 KiB each.
     pub variants: u32,
-    /// Connections that have had an answer and may go on: 120 bytes each. The one that was heard of the longest time ago
+    /// Connections that have had an answer and may go on: 140 bytes each. The one that was heard of the longest time ago
     /// is forgotten first, and then gets a reset.
     pub connections: u32,
     /// Of the buffer for records, which have 72 bytes and the head of the request: a power of two, 4096 or more.
@@ -77,7 +77,7 @@ pub struct AnswerRoom {
 }
 
 impl Default for AnswerRoom {
-    /// 14 MiB.
+    /// 15 MiB.
     fn default() -> AnswerRoom {
         AnswerRoom { answers: 1024, variants: 1024, connections: 65_536, record_bytes: 2 << 20 }
     }
