@@ -129,8 +129,9 @@ pub(crate) struct Learning {
     generation: u32,
     /// Fields that were [named](Gate::decide_by).
     deciding: HashSet<String>,
-    /// Which of the two dates is in force.
+    /// Which of the two dates is in force, and of which second it is.
     date: u32,
+    date_s: Option<u64>,
 }
 
 /// An answer that is in the kernel.
@@ -152,6 +153,7 @@ impl Learning {
             generation: 1,
             deciding: HashSet::new(),
             date: 0,
+            date_s: None,
         }
     }
 
@@ -293,12 +295,17 @@ impl Gate {
     pub fn renew(&self, unix_s: u64, lasts: Duration) -> Result<(), LearnError> {
         let (learning, maps) = self.learning()?;
         let mut learning = lock(learning);
-        let next = 1 - learning.date;
-        let date = baked::date(unix_s);
-        maps.dates.update(&next.to_ne_bytes(), date.bytes(), MapFlags::ANY).map_err(plain)?;
-        learning.date = next;
-        let words = [(offset_of!(RawServing, generation), learning.generation)];
-        for (at, value) in words.into_iter().chain([(offset_of!(RawServing, date), next)]) {
+        // one that is being sent must stay whole: within a second nothing is written
+        if learning.date_s != Some(unix_s) {
+            let next = 1 - learning.date;
+            let date = baked::date(unix_s);
+            maps.dates.update(&next.to_ne_bytes(), date.bytes(), MapFlags::ANY).map_err(plain)?;
+            (learning.date, learning.date_s) = (next, Some(unix_s));
+        }
+        for (at, value) in [
+            (offset_of!(RawServing, generation), learning.generation),
+            (offset_of!(RawServing, date), learning.date),
+        ] {
             serving_word::<AtomicU32>(maps, at).inspect(|word| word.store(value, Release));
         }
         let until_ns = match lasts.is_zero() {

@@ -270,7 +270,8 @@ impl Gate {
         self.steering.is_some()
     }
 
-    /// First requests by the rank that was told, and those that it could not be told of.
+    /// First requests by the rank that was told, and those that it could not be told of; those that the kernel has answered
+    /// from the cache are not among them.
     pub fn judged(&self, ranks: usize) -> (Vec<u64>, u64) {
         let of = |rank: u32| -> u64 {
             per_cpu(&self.kernel.judged, rank).iter().filter_map(|bytes| read_u64(bytes)).sum()
