@@ -31,7 +31,7 @@ struct reply {
 	/* for the programs that answer from the cache (serve.h) */
 	u32 kept;     /* of the client's offer, as its cookie has it */
 	u32 rank;     /* with RANK_WAITS */
-	u32 listener; /* by which answers are found; 0: none may be given */
+	u32 listener; /* by which answers are found; 0: none may be given; or LISTENER_LOST */
 	u32 requests; /* that were answered on the connection before; 0: it is none yet */
 	u32 object;   /* to be sent, or GATE_NO_SLOT: nothing but a head of TCP */
 	u32 number;   /* of its answer */
@@ -39,6 +39,8 @@ struct reply {
 };
 
 #define NO_PAGE (~0U)
+/* In the place of the number of a listener: nothing is known of the connection any more. */
+#define LISTENER_LOST (~0U)
 
 /* Of a client whose request was refused so much more is acknowledged, in bytes: what it sends before it has read the
  * answer. Whoever goes on gets a reset. */

@@ -149,7 +149,9 @@ int complete(struct __sk_buff *skb)
 	if (!set || !segment || !read_segment(skb, segment))
 		return TC_ACT_UNSPEC;
 	verdict = judge_segment(skb, segment, set);
-	if (verdict == SERVE_REQUEST) {
+	if (verdict == SERVE_REQUEST || verdict == SERVE_LOST) {
+		if (verdict == SERVE_LOST && (reply = bpf_map_lookup_elem(&replies, &zero)))
+			reply->listener = LISTENER_LOST;
 		bpf_tail_call(skb, &programs, GATE_SERVE);
 		return TC_ACT_SHOT;
 	}
@@ -227,6 +229,11 @@ int serve(struct __sk_buff *skb)
 	reply = bpf_map_lookup_elem(&replies, &zero);
 	if (!set || !segment || !reply)
 		return TC_ACT_SHOT;
+	if (reply->listener == LISTENER_LOST) {
+		/* the stack resets it */
+		count_serve(GATE_SERVE_LOST);
+		return TC_ACT_UNSPEC;
+	}
 	if (reply->listener && find_object(skb)) {
 		bpf_tail_call(skb, &programs, GATE_SEND);
 		return TC_ACT_SHOT;

@@ -2,7 +2,7 @@
  *
  * Answers from the cache: the request that rules have let through is looked up, written into `records`, and answered by one
  * segment, in the place of the one it came in. There is no socket. What cannot be answered for certain becomes a
- * connection as ever. Reads `segments`, `wholes`, `serving`, `answers`, `objects` and `dates`, reads and writes `replies` and
+ * connection as ever. Reads `segments`, `wholes`, `serving`, `ignored`, `answers`, `objects` and `dates`, reads and writes `replies` and
  * `charged`, writes `served`, `records` and `serves`.
  */
 #pragma once
@@ -162,10 +162,12 @@ static __always_inline struct gate_object *object_of(const struct whole *w, cons
 	return object;
 }
 
-/* Whether answers may be given now. */
-static __always_inline bool may_serve(const struct gate_serving *now)
+/* Whether answers may be given now, to this client: one that is ignored is the server's. */
+static __always_inline bool may_serve(const struct segment *s, const struct gate_serving *now)
 {
-	if (*(volatile u64 *)&now->until_ns > bpf_ktime_get_ns())
+	u64 time = bpf_ktime_get_ns();
+
+	if (*(volatile u64 *)&now->until_ns > time && !is_ignored(s, time))
 		return true;
 	count_serve(GATE_SERVE_LEFT_VOID);
 	return false;
@@ -202,7 +204,7 @@ __noinline int find_object(struct __sk_buff *skb)
 	struct gate_answer *answer;
 	struct gate_object *object;
 
-	if (!s || !w || !reply || !now || !may_serve(now))
+	if (!s || !w || !reply || !now || !may_serve(s, now))
 		return 0;
 	if (!read_whole(skb)) {
 		count_serve(GATE_SERVE_LEFT_HEAD);
@@ -321,7 +323,8 @@ static __always_inline int send_served(struct __sk_buff *skb, struct segment *s,
 									    : REPLY_WINDOW >> OUR_SCALE);
 	if (o && o->has_times && set->offers & GATE_OFFER_TIMES) {
 		answer.options[0] = bpf_htonl(PADDED_TIMES);
-		answer.options[1] = bpf_htonl(time_of(bpf_ktime_get_ns()));
+		/* odd: so a segment behind it is known, whatever has been forgotten */
+		answer.options[1] = bpf_htonl(time_of(bpf_ktime_get_ns()) | 1);
 		answer.options[2] = bpf_htonl(o->value);
 		bytes += 12;
 	}

@@ -100,7 +100,8 @@ static __always_inline int answer_syn(struct __sk_buff *skb, struct segment *s,
 	}
 	if (has_times) {
 		answer.options[1] = bpf_htonl(offer.sack ? SACK_AND_TIMES : PADDED_TIMES);
-		answer.options[2] = bpf_htonl(time_of(now));
+		/* even, where those of answers from the cache are odd */
+		answer.options[2] = bpf_htonl(time_of(now) & ~set->serves);
 		answer.options[3] = bpf_htonl(o->value);
 		answer.options[4] = bpf_htonl(PADDED_SCALE);
 		bytes += has_scale ? 16 : 12;
@@ -150,10 +151,12 @@ static __always_inline bool assign(struct __sk_buff *skb, struct bpf_sock *socke
 
 /* A verdict that is none of the kernel's: an answer from the cache is looked for (serve.h), and else the connection made. */
 #define SERVE_REQUEST 0x103
+/* The segment is of a connection that had an answer from the cache, and nothing is known of it any more. */
+#define SERVE_LOST 0x104
 
 /* Whether rules have let the first request in `segments` through for certain, and told its class; then what `serve` needs is
- * in `replies`. */
-static __always_inline bool may_be_served(u32 listener, u32 rank, u32 kept)
+ * in `replies`. A function of its own, as `rank_of` is. */
+__noinline int may_be_served(u32 listener, u32 rank, u32 kept)
 {
 	u32 zero = 0;
 	struct segment *s = bpf_map_lookup_elem(&segments, &zero);
@@ -358,6 +361,17 @@ static __always_inline int judge_watched(struct __sk_buff *skb, struct segment *
 	return TC_ACT_UNSPEC;
 }
 
+/* Whether the segment in `segments`, which no cookie proves, has data behind an answer from the cache: its client says when
+ * what it has got was sent. A function of its own, as `check_cookie` is. */
+__noinline int is_behind_answer(struct __sk_buff *skb)
+{
+	u32 zero = 0;
+	struct segment *s = bpf_map_lookup_elem(&segments, &zero);
+	struct options *o = read_options(skb);
+
+	return s && o && s->data_bytes && o->has_times && o->echo & 1;
+}
+
 /* Any segment with an acknowledgement and neither SYN nor RST, while clients may have an answer from
  * here. */
 static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *s,
@@ -393,10 +407,15 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 			verdict = judge_acknowledgement(skb, s);
 		if (verdict == TC_ACT_UNSPEC && set->watches && set->judges && s->data_bytes)
 			verdict = judge_watched(skb, s, state);
+		if (verdict == TC_ACT_UNSPEC && known && known->answers && is_behind_answer(skb))
+			verdict = SERVE_LOST;
 		return verdict;
 	}
 	if (proof == LATER) {
 		bpf_sk_release(socket);
+		/* what has been forgotten would wait for ever for a segment before it */
+		if (known->answers && is_behind_answer(skb))
+			return SERVE_LOST;
 		count(GATE_LATER);
 		return TC_ACT_SHOT;
 	}

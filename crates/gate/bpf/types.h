@@ -452,7 +452,7 @@ enum gate_serve {
 	GATE_SERVE_NOT_MODIFIED,
 	GATE_SERVE_LEFT_HEAD,    /* it cannot be read for certain, or a field of it decides */
 	GATE_SERVE_LEFT_UNKNOWN, /* there is no answer */
-	GATE_SERVE_LEFT_VOID,    /* it does not count any more */
+	GATE_SERVE_LEFT_VOID,    /* it does not count any more, or its client is ignored */
 	GATE_SERVE_LEFT_VARIANT, /* the one that is wanted is not here */
 	GATE_SERVE_LEFT_ROOM,    /* it does not fit into the client's segment or window */
 	GATE_SERVE_LEFT_RECORDS, /* the server has not read what was answered before */

@@ -28,7 +28,7 @@ pub(crate) mod raw;
 mod records;
 mod slots;
 
-use crate::kernel::{AnswerMaps, AnswerRoom, CONTROL_SERVES, Word, plain};
+use crate::kernel::{AnswerMaps, AnswerRoom, Word, plain};
 use crate::maps::{per_cpu, read_u64};
 use crate::types::{NO_SLOT, Plain};
 use crate::{Charge, Gate, GateError, HandedGate, lock};
@@ -67,7 +67,8 @@ pub enum AnswerCount {
     LeftHead,
     /// Left to the server: no such answer was learnt.
     LeftUnknown,
-    /// Left to the server: the answer was forgotten with all others, or nobody has [renewed](Gate::renew) them.
+    /// Left to the server: the answer was forgotten with all others, nobody has [renewed](Gate::renew) them, or the
+    /// client is [ignored](Gate::ignore).
     LeftVoid,
     /// Left to the server: only it has the variant that the client likes best.
     LeftVariant,
@@ -128,8 +129,9 @@ pub(crate) struct Learning {
     generation: u32,
     /// Fields that were [named](Gate::decide_by).
     deciding: HashSet<String>,
-    /// Which of the two dates is in force.
+    /// Which of the two dates is in force, and of which second it is.
     date: u32,
+    date_s: Option<u64>,
 }
 
 /// An answer that is in the kernel.
@@ -151,6 +153,7 @@ impl Learning {
             generation: 1,
             deciding: HashSet::new(),
             date: 0,
+            date_s: None,
         }
     }
 
@@ -292,12 +295,17 @@ impl Gate {
     pub fn renew(&self, unix_s: u64, lasts: Duration) -> Result<(), LearnError> {
         let (learning, maps) = self.learning()?;
         let mut learning = lock(learning);
-        let next = 1 - learning.date;
-        let date = baked::date(unix_s);
-        maps.dates.update(&next.to_ne_bytes(), date.bytes(), MapFlags::ANY).map_err(plain)?;
-        learning.date = next;
-        let words = [(offset_of!(RawServing, generation), learning.generation)];
-        for (at, value) in words.into_iter().chain([(offset_of!(RawServing, date), next)]) {
+        // one that is being sent must stay whole: within a second nothing is written
+        if learning.date_s != Some(unix_s) {
+            let next = 1 - learning.date;
+            let date = baked::date(unix_s);
+            maps.dates.update(&next.to_ne_bytes(), date.bytes(), MapFlags::ANY).map_err(plain)?;
+            (learning.date, learning.date_s) = (next, Some(unix_s));
+        }
+        for (at, value) in [
+            (offset_of!(RawServing, generation), learning.generation),
+            (offset_of!(RawServing, date), learning.date),
+        ] {
             serving_word::<AtomicU32>(maps, at).inspect(|word| word.store(value, Release));
         }
         let until_ns = match lasts.is_zero() {
@@ -347,7 +355,6 @@ impl Gate {
         for (name, meaning) in fields::ALWAYS {
             set_field(maps, name, meaning)?;
         }
-        self.control(CONTROL_SERVES, 1);
         Ok(())
     }
 

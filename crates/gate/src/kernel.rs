@@ -69,7 +69,7 @@ pub struct AnswerRoom {
     pub answers: u32,
     /// Their variants, 4 KiB each.
     pub variants: u32,
-    /// Connections that have had an answer and may go on: 120 bytes each. The one that was heard of the longest time ago
+    /// Connections that have had an answer and may go on: 140 bytes each. The one that was heard of the longest time ago
     /// is forgotten first, and then gets a reset.
     pub connections: u32,
     /// Of the buffer for records, which have 72 bytes and the head of the request: a power of two, 4096 or more.
@@ -77,19 +77,23 @@ pub struct AnswerRoom {
 }
 
 impl Default for AnswerRoom {
-    /// 14 MiB.
+    /// 15 MiB.
     fn default() -> AnswerRoom {
         AnswerRoom { answers: 1024, variants: 1024, connections: 65_536, record_bytes: 2 << 20 }
     }
 }
 
 impl AnswerRoom {
+    /// For a gate that answers nothing, and goes on with connections that have had answers from another.
+    pub(crate) const LEAST: AnswerRoom =
+        AnswerRoom { answers: 1, variants: 1, connections: 1, record_bytes: 4096 };
+
     /// How many entries the map with this name has, if that is said here.
     fn entries_of(&self, map: &OsStr) -> Option<u32> {
         match map.to_str()? {
             "answers" => Some(self.answers.max(1)),
             "objects" => Some(self.variants.max(1)),
-            "served" => Some(self.connections.max(1)),
+            SERVED => Some(self.connections.max(1)),
             "records" => Some(self.record_bytes.max(4096).next_power_of_two()),
             _ => None,
         }
@@ -108,9 +112,12 @@ pub(crate) struct AnswerMaps {
     pub(crate) served: MapHandle,
 }
 
+/// The map of connections that have had an answer.
+pub(crate) const SERVED: &str = "served";
+
 /// Maps that nothing needs unless requests are answered.
 const OF_ANSWERS: [&str; 8] =
-    ["serving", "answers", "objects", "dates", "fields", "records", "serves", "served"];
+    ["serving", "answers", "objects", "dates", "fields", "records", "serves", SERVED];
 
 /// Maps that nothing needs unless handshakes are completed.
 const OF_FIRST: [&str; 5] = ["pages", "refused", "charged", "watched", "firsts"];
@@ -179,11 +186,11 @@ impl Kernel {
                 map.set_max_entries(entries)?;
             }
             if let Some((_, of_other)) = kept.iter().find(|(name, _)| map.name() == name.as_str()) {
+                // how many connections have room is said for the first of all processes
+                if map.name() == SERVED && answers.is_some() {
+                    map.set_max_entries(shape_of(of_other.as_fd())?[3])?;
+                }
                 if shape_of(of_other.as_fd())? != shape(&map) {
-                    // its size is a setting; what is forgotten gets a reset
-                    if is_of_answers {
-                        continue;
-                    }
                     return Err(io::Error::other("a map that was handed is none of ours").into());
                 }
                 map.reuse_fd(of_other.as_fd())?;
@@ -230,7 +237,7 @@ impl Kernel {
                 fields: map("fields")?,
                 records: map("records")?,
                 counts: map("serves")?,
-                served: map("served")?,
+                served: map(SERVED)?,
             })
         };
         Ok(Kernel {
@@ -311,7 +318,7 @@ impl Kernel {
             ("judged", self.judged.as_fd()),
         ];
         // connections that have had an answer go on in the other process
-        let served = self.answers.as_ref().map(|answers| ("served", answers.served.as_fd()));
+        let served = self.answers.as_ref().map(|answers| (SERVED, answers.served.as_fd()));
         always.into_iter().chain(first.into_iter().flatten()).chain(served).collect()
     }
 

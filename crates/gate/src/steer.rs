@@ -114,7 +114,11 @@ impl Gate {
         if steering.offers.is_none() {
             return Err(GateError::CannotSteer("net.ipv4.tcp_syncookies is 0"));
         }
-        let mut gate = Gate::with(Kernel::load(true, room, kept)?, charge)?;
+        // connections that had answers go on, whether any are given now or not
+        let goes_on = kept.iter().any(|(name, _)| name == kernel::SERVED);
+        let maps = room.or(goes_on.then_some(&AnswerRoom::LEAST));
+        let mut gate = Gate::with(Kernel::load(true, maps, kept)?, charge)?;
+        gate.control(kernel::CONTROL_SERVES, u32::from(maps.is_some()));
         if has_key {
             // clients answer what the gate before has sent
             steering.answering.last = Some(Instant::now());
@@ -266,7 +270,8 @@ impl Gate {
         self.steering.is_some()
     }
 
-    /// First requests by the rank that was told, and those that it could not be told of.
+    /// First requests by the rank that was told, and those that it could not be told of; those that the kernel has answered
+    /// from the cache are not among them.
     pub fn judged(&self, ranks: usize) -> (Vec<u64>, u64) {
         let of = |rank: u32| -> u64 {
             per_cpu(&self.kernel.judged, rank).iter().filter_map(|bytes| read_u64(bytes)).sum()

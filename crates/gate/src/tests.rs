@@ -5,6 +5,7 @@ mod agree;
 mod answers;
 mod answers_agree;
 mod answers_packets;
+mod answers_sequences;
 #[path = "../../../fuzz/checks/gate.rs"]
 mod check;
 mod filters;

@@ -4,12 +4,14 @@ use super::filters::soon;
 use super::in_namespace;
 use super::steer::{PATIENCE, PUBLIC, Steered, gold_and_silver, policy};
 use crate::{
-    AnswerCount, AnswerName, AnswerRoom, Charge, Gate, KernelAnswer, KernelVariant, SentVariant,
+    AnswerCount, AnswerName, AnswerRoom, Charge, FirstCount, Gate, KernelAnswer, KernelVariant,
+    SentVariant,
 };
 use forebay_http::coding::Coding;
 use forebay_policy::Policy;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::process::Command;
 use std::time::Duration;
 
 pub(super) const BODY: &[u8] = b"hello from the kernel\n";
@@ -165,5 +167,105 @@ fn a_connection_goes_on_with_a_socket_in_the_middle() {
         assert_eq!(steered.answered(AnswerCount::Adopted), 6);
         assert_eq!(steered.answered(AnswerCount::Ok), 12);
         steered.has_no_socket();
+    });
+}
+
+/// The client of a connection that has had `times` answers, each of them right.
+fn kept(steered: &Steered, family: usize, times: usize) -> TcpStream {
+    let mut client = steered.connect(family);
+    for _ in 0..times {
+        client.write_all(&request("/a", "")).unwrap();
+        let expected = answer(LINES, KEPT, BODY);
+        assert_eq!(read(&mut client, expected.len()), expected);
+    }
+    client
+}
+
+#[test]
+fn connections_go_on_behind_the_gate_of_another_process() {
+    in_namespace(|| {
+        let mut steered = answering(&policy(gold_and_silver()));
+        let mut clients: Vec<TcpStream> = (0..6).map(|at| kept(&steered, at % 2, 2)).collect();
+        let handed = steered.gate.hand().unwrap();
+        let room = AnswerRoom { connections: 99, ..AnswerRoom::default() };
+        let next = Gate::load_answering_after(Charge::AtHandshake, &room, handed).unwrap();
+        let ranks = steered.take_place(next);
+        steered.gate.renew(AT_S, Duration::from_secs(3600)).unwrap();
+        // one is answered by the next
+        steered.learn("/a", &[variant(Coding::Identity, SENT)]);
+        for client in &mut clients[..2] {
+            client.write_all(&request("/a", "")).unwrap();
+            let expected = answer(LINES, KEPT, BODY);
+            assert_eq!(read(client, expected.len()), expected);
+        }
+        // others become connections of it, and of a third one that answers nothing
+        for family in 0..2 {
+            clients[2 + family].write_all(&request("/gold/x", "")).unwrap();
+            assert_eq!(steered.next(family).0, Some(0));
+        }
+        let handed = steered.gate.hand().unwrap();
+        let third = Gate::load_after(Charge::AtHandshake, true, handed).unwrap();
+        assert!(!third.answers_requests());
+        drop(steered.take_place(third));
+        for at in [0, 1, 4, 5] {
+            clients[at].write_all(&request("/silver", "")).unwrap();
+            assert_eq!(steered.next(at % 2).0, Some(1), "{at}");
+        }
+        drop(ranks);
+    });
+}
+
+#[test]
+fn what_the_gate_has_forgotten_is_reset() {
+    in_namespace(|| {
+        // one place for each CPU, which others take
+        let room = AnswerRoom { connections: 8, ..AnswerRoom::default() };
+        let gate = Gate::load_answering(Charge::AtHandshake, &room).unwrap();
+        let steered = Steered::by(gate, &policy(gold_and_silver()));
+        steered.gate.renew(AT_S, Duration::from_secs(3600)).unwrap();
+        steered.learn("/a", &[variant(Coding::Identity, SENT)]);
+        let mut clients: Vec<TcpStream> = (0..1000).map(|_| kept(&steered, 0, 1)).collect();
+        let mut resets = 0;
+        for client in &mut clients {
+            // a reset that has come in the meantime is an error of either
+            let sent = client.write_all(&request("/b", ""));
+            let error = sent.and_then(|()| match client.set_nonblocking(true) {
+                Ok(()) => client.peek(&mut [0]).map(drop),
+                error => error,
+            });
+            resets += u64::from(error.is_err_and(|error| error.kind() != ErrorKind::WouldBlock));
+        }
+        let lost = || steered.answered(AnswerCount::Lost);
+        assert!(soon(|| lost() > 0), "{:?}", steered.gate.answer_counts());
+        assert!(soon(|| lost() + steered.answered(AnswerCount::Adopted) >= 1000));
+        println!("{} lost, {resets} resets seen at once", lost());
+    });
+}
+
+/// What a device, or the sender itself, puts together is one packet of several segments.
+#[test]
+fn a_head_of_two_segments_is_answered_where_they_come_as_one() {
+    in_namespace(|| {
+        let mtu = Command::new("ip").args(["link", "set", "lo", "mtu", "1500"]).status().unwrap();
+        assert!(mtu.success());
+        let steered = answering(&policy(gold_and_silver()));
+        for family in 0..2 {
+            let mut client = steered.connect(family);
+            for (bytes, is_answered) in [(1400, true), (1490, true), (1536, true), (1537, false)] {
+                let field = format!("Cookie: {}\r\n", "c".repeat(bytes - 28 - 10));
+                let data = request("/gold/a", &field)[..].to_vec();
+                let data = [&b"GET /a"[..], &data[11..]].concat();
+                assert_eq!(data.len(), bytes);
+                client.write_all(&data).unwrap();
+                if is_answered {
+                    let expected = answer(LINES, KEPT, BODY);
+                    assert_eq!(read(&mut client, expected.len()), expected);
+                } else {
+                    assert_eq!(read(&mut steered.next(family).1, bytes), data);
+                }
+            }
+        }
+        assert_eq!(steered.answered(AnswerCount::Ok), 6, "{:?}", steered.gate.answer_counts());
+        assert_eq!(steered.first(FirstCount::Damaged), 0);
     });
 }

@@ -472,6 +472,12 @@ fn an_answer_is_given_only_where_there_is_room_and_while_it_counts() {
         let epoch = steered.sends(&fresh(9102), AnswerCount::Ok);
         let epoch = String::from_utf8(epoch.data).unwrap();
         assert!(epoch.contains("\r\nDate: Thu, 01 Jan 1970 00:00:01 GMT\r\n"), "{epoch}");
+        // a client that is ignored, since a moment ago
+        steered.gate.ignore("127.0.0.1".parse().unwrap(), u64::MAX);
+        steered.gate.ignore("::1".parse().unwrap(), u64::MAX);
+        steered.leaves(9110, &head, AnswerCount::LeftVoid);
+        steered.gate.ignore("127.0.0.1".parse().unwrap(), 0);
+        steered.gate.ignore("::1".parse().unwrap(), 0);
         steered.gate.forget_all();
         assert_eq!(steered.gate.answers_known(), 0);
         steered.leaves(9103, &head, AnswerCount::LeftUnknown);
