@@ -1,6 +1,10 @@
 //! What must hold for any packets given to the programs in the kernel, whatever they are.
 
-use forebay_gate::{Charge, ClassSockets, Count, FirstCount, Gate};
+use forebay_gate::{
+    AnswerCount, AnswerName, AnswerRoom, Charge, ClassSockets, Count, FirstCount, Gate,
+    KernelAnswer, KernelVariant, SentVariant,
+};
+use forebay_http::coding::Coding;
 use forebay_policy::Policy;
 use forebay_policy::class::Class;
 use forebay_policy::condition::Conditions;
@@ -12,6 +16,7 @@ use std::cell::RefCell;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::process::Command;
+use std::time::Duration;
 
 const UNTOUCHED: u32 = u32::MAX;
 const DROPPED: u32 = 2;
@@ -58,11 +63,13 @@ impl WatchedGate {
         WatchedGate::new()
     }
 
-    /// In the network namespace that there is. One that steers and judges first requests, and a rule of each kind.
+    /// In the network namespace that there is. One that steers, judges first requests, with a rule of each kind, and answers
+    /// one from the cache.
     pub(crate) fn new() -> WatchedGate {
         let classes = [Class::new("gold", 0), Class::new("silver", 1), Class::new("bulk", 2)];
         let policy = Policy::new(&classes, rules()).unwrap();
-        let gate = Gate::load_steering(Charge::AtHandshake).unwrap().judging_requests();
+        let gate = Gate::load_answering(Charge::AtHandshake, &AnswerRoom::default()).unwrap();
+        gate.renew(0, Duration::from_secs(1 << 20)).unwrap();
         gate.enforce(&gate.lower(&policy).unwrap()).unwrap();
         let addresses = LISTENERS.map(|address| address.parse::<SocketAddr>().unwrap());
         let public = addresses.map(|address| TcpListener::bind(address).unwrap());
@@ -76,6 +83,7 @@ impl WatchedGate {
             sockets: of_classes.iter().map(|socket| vec![socket.as_fd()]).collect(),
         });
         gate.place(&placed.collect::<Vec<_>>()).unwrap();
+        learn(&gate, addresses[0]);
         let sockets = public.into_iter().chain(of_classes.into_iter().flatten()).collect();
         WatchedGate { gate, _sockets: sockets, fed: 0, dropped: 0, sent_back: 0 }
     }
@@ -117,13 +125,25 @@ impl WatchedGate {
             FirstCount::Acked,
             FirstCount::Cut,
         ];
-        let sent = sum(&sent_back) + first(&sent_behind);
+        let answers = self.gate.answer_counts();
+        let answer =
+            |of: &[AnswerCount]| of.iter().map(|count| answers[*count as usize]).sum::<u64>();
+        let from_cache = [
+            AnswerCount::Ok,
+            AnswerCount::NotModified,
+            AnswerCount::Repeated,
+            AnswerCount::Acked,
+            AnswerCount::Ended,
+            AnswerCount::Cut,
+        ];
+        let sent = sum(&sent_back) + first(&sent_behind) + answer(&from_cache);
         assert_eq!(sent, self.sent_back, "{counts:?} {firsts:?}");
         let dropped =
             [Count::Dropped, Count::Ignored, Count::LateDropped, Count::Bare, Count::Later];
         let silent = sum(&dropped)
             + sum(&[Count::FullDropped])
-            + first(&[FirstCount::Dropped, FirstCount::Held]);
+            + first(&[FirstCount::Dropped, FirstCount::Held])
+            + answer(&[AnswerCount::Held, AnswerCount::Early]);
         assert_eq!(silent, self.dropped, "{counts:?} {firsts:?}");
         assert!(self.sent_back + self.dropped <= self.fed);
         let tallies = self.gate.tallies();
@@ -143,10 +163,28 @@ impl WatchedGate {
         self.gate.counts()[count as usize]
     }
 
+    /// How many requests that might be answered from the cache.
+    pub(crate) fn served(&self, count: AnswerCount) -> u64 {
+        self.gate.answer_counts()[count as usize]
+    }
+
     /// How many first requests.
     pub(crate) fn firsts(&self, count: FirstCount) -> u64 {
         self.gate.first_counts()[count as usize]
     }
+}
+
+/// `/gold/a` of the host `a`.
+fn learn(gate: &Gate, listener: SocketAddr) {
+    let sent = SentVariant {
+        lines: b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n",
+        not_modified: b"HTTP/1.1 304 Not Modified\r\n",
+        etag: b"\"a\"",
+        body: b"a\n",
+    };
+    let variant = KernelVariant { coding: Coding::Identity, compared_bytes: 2, sent: Some(sent) };
+    let answer = KernelAnswer { requests: 100, timeout_s: 0, variants: &[variant] };
+    gate.learn(&AnswerName { listener, host: b"a", path: b"/gold/a" }, &answer).unwrap();
 }
 
 /// Clients of 10.N.0.0/16 and fd00:N::/32 meet the N-th of those about addresses.

@@ -125,6 +125,9 @@ pub(crate) enum Command {
         #[arg(value_name = "REQUEST-ID")]
         id: String,
     },
+    /// Print which requests the kernel answers in the running server's place (gate_answers), how often it has, and
+    /// what is asked for again and again that it does not answer, and why
+    Answers(crate::running_server::ServerArgs),
     /// Applications behind: how they are, and how to take one out while the server runs
     #[command(subcommand, disable_help_subcommand = true)]
     Upstream(crate::upstream::UpstreamCommand),

@@ -104,6 +104,7 @@ fn main() -> ExitCode {
         Command::Why { server, id } => {
             server.ask(&format!("why {}", id.replace('\n', " "))).and_then(running_server::print)
         }
+        Command::Answers(server) => server.ask("gate answers").and_then(running_server::print),
         Command::Policy(command) => policy::run(command),
         Command::Upstream(command) => upstream::run(command),
         Command::Check { config, print, strict, user, gate } => {

@@ -44,7 +44,7 @@ pub mod texts;
 mod values;
 
 pub use checks::guarded::guarded;
-pub use checks::{applications, idle_rules, pages, spared};
+pub use checks::{answers, applications, idle_rules, pages, spared};
 pub use problems::{path, problem, text_place};
 pub use reading::{calibration, draft, read};
 pub use sections::listener;
@@ -138,6 +138,8 @@ pub struct Config {
     pub gate_charge: GateCharge,
     /// `gate_rules`
     pub gate_rules: GateRules,
+    /// `gate_answers`
+    pub gate_answers: bool,
     /// `firewall.*`
     pub firewall: FirewallSettings,
     /// The access log of requests that belong to no site: `log` of the top level.

@@ -16,6 +16,11 @@ pub fn mark(number: u16) -> [u8; 3] {
     [MARK, seven_bits(number >> 7), seven_bits(number)]
 }
 
+/// Whether a head, or lines of one, have a mark.
+pub fn has_values(head: &[u8]) -> bool {
+    memchr(MARK, head).is_some()
+}
+
 /// The number of the value that a mark stands for.
 fn marked(value: &[u8]) -> Option<usize> {
     match value {

@@ -73,7 +73,7 @@ pub use handler::{
     HandlerTypes, Hooks, Job, JobKind, Journal, NoBody, NoJob, NoRelay, Piece, Process,
     ProcessOutcome, Refusal, Relay, Relayed, Settled, TunnelOver, TurnTime, Verdict,
 };
-pub use head_values::HeadValues;
+pub use head_values::{HeadValues, has_values};
 pub use hsts::Hsts;
 pub use http::Http;
 pub use http1::Http1;

@@ -66,16 +66,17 @@ struct content {
 	u32 sum; /* of the Internet checksum */
 };
 
-/* Puts a packet with so many bytes of head of TCP, a multiple of four, in the place of the segment, on its way `back` or on;
- * whether that could be. Ports and checksum are filled in. */
-static __always_inline bool put(struct __sk_buff *skb, const struct segment *s, struct answer *answer, u32 bytes,
-				const struct content *content, bool back)
+/* Puts the heads of a packet in the place of the segment, on its way `back` or on; whether that could be. The head of TCP
+ * has so many bytes, a multiple of four; behind it there is room for content with this sum. Ports and checksum are filled
+ * in. */
+static __always_inline bool put_heads(struct __sk_buff *skb, const struct segment *s, struct answer *answer,
+				      u32 bytes, u32 content_bytes, u32 sum, bool back)
 {
 	u8 macs[12], swapped[12];
 	struct pseudo pseudo = {};
 	u32 tcp_at = ETH_HLEN + s->ip_bytes;
 	u32 field = tcp_at + __builtin_offsetof(struct tcphdr, check);
-	u32 all = bytes + content->bytes, text_bytes;
+	u32 all = bytes + content_bytes;
 	u64 of_pseudo, of_tcp;
 	bool partial;
 
@@ -124,12 +125,23 @@ static __always_inline bool put(struct __sk_buff *skb, const struct segment *s, 
 	/* the sum of both addresses is the same either way */
 	pseudo_of(&pseudo, s->tuple.local, s->tuple.client, s->is_v4, all);
 	of_pseudo = bpf_csum_diff(0, 0, (void *)&pseudo, sizeof(pseudo), 0);
-	of_tcp = bpf_csum_diff(0, 0, (void *)answer, bytes, of_pseudo) + content->sum;
+	of_tcp = bpf_csum_diff(0, 0, (void *)answer, bytes, of_pseudo) + sum;
 	answer->tcp.check = partial ? fold(of_pseudo) : (u16)~fold(of_tcp);
 	bpf_skb_store_bytes(skb, tcp_at, answer, bytes, BPF_F_RECOMPUTE_CSUM);
+	return true;
+}
+
+/* The same with the content. */
+static __always_inline bool put(struct __sk_buff *skb, const struct segment *s, struct answer *answer, u32 bytes,
+				const struct content *content, bool back)
+{
+	u32 content_at = ETH_HLEN + s->ip_bytes + bytes, text_bytes;
+
+	if (!put_heads(skb, s, answer, bytes, content->bytes, content->sum, back))
+		return false;
 	if (content->text && content->bytes) {
 		text_bytes = ((content->bytes - 1) & (GATE_PAGE_BYTES - 1)) + 1;
-		bpf_skb_store_bytes(skb, tcp_at + bytes, content->text, text_bytes, BPF_F_RECOMPUTE_CSUM);
+		bpf_skb_store_bytes(skb, content_at, content->text, text_bytes, BPF_F_RECOMPUTE_CSUM);
 	}
 	return true;
 }

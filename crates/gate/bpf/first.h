@@ -28,9 +28,19 @@ struct reply {
 	u32 slot; /* of the rule that refuses */
 	u32 is_reset;
 	u32 ends; /* the reset is for the server, too, which has the connection */
+	/* for the programs that answer from the cache (serve.h) */
+	u32 kept;     /* of the client's offer, as its cookie has it */
+	u32 rank;     /* with RANK_WAITS */
+	u32 listener; /* by which answers are found; 0: none may be given; or LISTENER_LOST */
+	u32 requests; /* that were answered on the connection before; 0: it is none yet */
+	u32 object;   /* to be sent, or GATE_NO_SLOT: nothing but a head of TCP */
+	u32 number;   /* of its answer */
+	u32 sends;    /* GATE_SERVED_… */
 };
 
 #define NO_PAGE (~0U)
+/* In the place of the number of a listener: nothing is known of the connection any more. */
+#define LISTENER_LOST (~0U)
 
 /* Of a client whose request was refused so much more is acknowledged, in bytes: what it sends before it has read the
  * answer. Whoever goes on gets a reset. */
@@ -293,6 +303,7 @@ __noinline int judge_first(int judgement, u32 scale)
 		return TC_ACT_UNSPEC;
 	if (by_request)
 		judgement = judge_request();
+	f->judgement = judgement;
 	/* a connection of before may have left one */
 	if (judgement != FIRST_CHARGED)
 		bpf_map_delete_elem(&charged, &s->tuple);

@@ -2,7 +2,8 @@
  *
  * Hook: TC ingress, on every interface that holds our addresses: `gate` by a TCX link, which vanishes with the
  * process (Linux 6.6), or `forebay_gate` by a filter at clsact, which does not. Minimum kernel: 6.1, the
- * oldest that it was tried on; `answer`, `complete` and `reply` are loaded for the rung `full` only, which needs 6.9.
+ * oldest that it was tried on; `answer`, `complete` and `reply` are loaded for the rung `full` only, which needs 6.9;
+ * `serve_on`, `serve` and `send_answer` where requests are answered from the cache.
  * Maps: maps.h. Verdicts: TC_ACT_SHOT (silence), a redirect of what the packet was turned into (a reset), and
  * TC_ACT_UNSPEC, which leaves the packet as it is to whatever comes next.
  *
@@ -43,6 +44,9 @@
 #include "options.h"
 #include "steer.h"
 #include "reply.h"
+#include "whole.h"
+#include "serve.h"
+#include "served.h"
 
 static __always_inline bool is_open(u16 wire_port)
 {
@@ -73,6 +77,8 @@ int gate(struct __sk_buff *skb)
 		break;
 	case TCP_ACK:
 	case TCP_ACK | TCP_FIN:
+		if (set->serves)
+			bpf_tail_call(skb, &programs, GATE_SERVE_ON);
 		if (set->completes || set->watches)
 			bpf_tail_call(skb, &programs, GATE_COMPLETE);
 		if (set->charge == GATE_AT_HANDSHAKE)
@@ -143,6 +149,12 @@ int complete(struct __sk_buff *skb)
 	if (!set || !segment || !read_segment(skb, segment))
 		return TC_ACT_UNSPEC;
 	verdict = judge_segment(skb, segment, set);
+	if (verdict == SERVE_REQUEST || verdict == SERVE_LOST) {
+		if (verdict == SERVE_LOST && (reply = bpf_map_lookup_elem(&replies, &zero)))
+			reply->listener = LISTENER_LOST;
+		bpf_tail_call(skb, &programs, GATE_SERVE);
+		return TC_ACT_SHOT;
+	}
 	if (verdict != SEND_REPLY && verdict != SEND_RESET && verdict != SEND_RESETS)
 		return verdict;
 	reply = bpf_map_lookup_elem(&replies, &zero);
@@ -167,6 +179,83 @@ int reply(struct __sk_buff *skb)
 	if (!set || !segment)
 		return TC_ACT_SHOT;
 	return send_reply(skb, segment, set);
+}
+
+/* A segment of a connection that may have had an answer from the cache. */
+SEC("tc")
+int serve_on(struct __sk_buff *skb)
+{
+	struct gate_control *set;
+	struct segment *segment;
+	struct reply *reply;
+	u32 zero = 0;
+
+	set = bpf_map_lookup_elem(&control, &zero);
+	segment = bpf_map_lookup_elem(&segments, &zero);
+	reply = bpf_map_lookup_elem(&replies, &zero);
+	if (!set || !segment || !reply || !read_segment(skb, segment))
+		return TC_ACT_UNSPEC;
+	switch (go_on_after_served(skb, segment, reply, set)) {
+	case GO_ON_DROP:
+		return TC_ACT_SHOT;
+	case GO_ON_STACK:
+		return TC_ACT_UNSPEC;
+	case GO_ON_SEND:
+		bpf_tail_call(skb, &programs, GATE_SEND);
+		return TC_ACT_SHOT;
+	case GO_ON_RESET:
+	case GO_ON_REFUSE:
+		bpf_tail_call(skb, &programs, GATE_REPLY);
+		return TC_ACT_SHOT;
+	case GO_ON_SERVE:
+		bpf_tail_call(skb, &programs, GATE_SERVE);
+		return TC_ACT_SHOT;
+	}
+	bpf_tail_call(skb, &programs, GATE_COMPLETE);
+	return TC_ACT_UNSPEC;
+}
+
+/* A request that rules have let through. */
+SEC("tc")
+int serve(struct __sk_buff *skb)
+{
+	struct gate_control *set;
+	struct segment *segment;
+	struct reply *reply;
+	u32 zero = 0;
+
+	set = bpf_map_lookup_elem(&control, &zero);
+	segment = bpf_map_lookup_elem(&segments, &zero);
+	reply = bpf_map_lookup_elem(&replies, &zero);
+	if (!set || !segment || !reply)
+		return TC_ACT_SHOT;
+	if (reply->listener == LISTENER_LOST) {
+		/* the stack resets it */
+		count_serve(GATE_SERVE_LOST);
+		return TC_ACT_UNSPEC;
+	}
+	if (reply->listener && find_object(skb)) {
+		bpf_tail_call(skb, &programs, GATE_SEND);
+		return TC_ACT_SHOT;
+	}
+	return connect_after_all(skb, segment, reply, set);
+}
+
+/* What `serve` and `serve_on` have decided to send. */
+SEC("tc")
+int send_answer(struct __sk_buff *skb)
+{
+	struct gate_control *set;
+	struct segment *segment;
+	struct reply *reply;
+	u32 zero = 0;
+
+	set = bpf_map_lookup_elem(&control, &zero);
+	segment = bpf_map_lookup_elem(&segments, &zero);
+	reply = bpf_map_lookup_elem(&replies, &zero);
+	if (!set || !segment || !reply)
+		return TC_ACT_SHOT;
+	return send_served(skb, segment, reply, set);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -309,8 +309,67 @@ struct {
 	__type(value, u64);
 } firsts SEC(".maps");
 
-/* By GATE_ANSWER, GATE_COMPLETE, GATE_JUDGE, GATE_REPLY and GATE_WATCH, as far as they are loaded. The kernel empties it when no process holds it any more,
- * whatever is attached: then nothing is judged. */
+/* The maps that follow are there where requests are answered from the cache only; the server says how large they are. */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct gate_serving);
+} serving SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct gate_answer_key);
+	__type(value, struct gate_answer);
+} answers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct gate_object);
+} objects SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, u32);
+	__type(value, struct gate_date);
+} dates SEC(".maps");
+
+/* Names of fields in small letters, with zeros behind them: what they mean (GATE_FIELD_…). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 128);
+	__type(key, u8[GATE_FIELD_BYTES]);
+	__type(value, u32);
+} fields SEC(".maps");
+
+/* What is forgotten gets a reset. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct gate_tuple);
+	__type(value, struct gate_served);
+} served SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} records SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, GATE_SERVE_COUNTS);
+	__type(key, u32);
+	__type(value, u64);
+} serves SEC(".maps");
+
+/* By GATE_ANSWER, GATE_COMPLETE and the others, as far as they are loaded. The kernel empties it when no process holds it
+ * any more, whatever is attached: then nothing is judged. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, GATE_PROGRAMS);
@@ -330,6 +389,9 @@ struct gate_shapes {
 	struct gate_sockets sockets;
 	enum gate_count count;
 	enum gate_first first;
+	struct gate_record record;
+	enum gate_serve serve;
+	enum gate_field field;
 };
 
 struct {

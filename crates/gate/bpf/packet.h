@@ -35,6 +35,7 @@ struct {
 #define TCP_SYN 2
 #define TCP_RST 4
 #define TCP_ACK 16
+#define TCP_URG 32
 
 /* The first 12 bytes of a mapped address. */
 static __always_inline void map_v4(u8 address[16], u32 v4)

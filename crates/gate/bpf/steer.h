@@ -100,7 +100,8 @@ static __always_inline int answer_syn(struct __sk_buff *skb, struct segment *s,
 	}
 	if (has_times) {
 		answer.options[1] = bpf_htonl(offer.sack ? SACK_AND_TIMES : PADDED_TIMES);
-		answer.options[2] = bpf_htonl(time_of(now));
+		/* even, where those of answers from the cache are odd */
+		answer.options[2] = bpf_htonl(time_of(now) & ~set->serves);
 		answer.options[3] = bpf_htonl(o->value);
 		answer.options[4] = bpf_htonl(PADDED_SCALE);
 		bytes += has_scale ? 16 : 12;
@@ -145,9 +146,38 @@ static __always_inline bool assign(struct __sk_buff *skb, struct bpf_sock *socke
 
 /* With a rank: it is for another server. */
 #define RANK_OF_OTHERS 512
+/* And the number by which answers from the cache are found at its listener; 0 if there are none, or none that counts. */
+#define LISTENER_SHIFT 10
+
+/* A verdict that is none of the kernel's: an answer from the cache is looked for (serve.h), and else the connection made. */
+#define SERVE_REQUEST 0x103
+/* The segment is of a connection that had an answer from the cache, and nothing is known of it any more. */
+#define SERVE_LOST 0x104
+
+/* Whether rules have let the first request in `segments` through for certain, and told its class; then what `serve` needs is
+ * in `replies`. A function of its own, as `rank_of` is. */
+__noinline int may_be_served(u32 listener, u32 rank, u32 kept)
+{
+	u32 zero = 0;
+	struct segment *s = bpf_map_lookup_elem(&segments, &zero);
+	struct found *f = bpf_map_lookup_elem(&found, &zero);
+	struct reply *reply = bpf_map_lookup_elem(&replies, &zero);
+
+	if (!s || !f || !reply || !s->data_bytes || s->flags & (TCP_FIN | TCP_URG))
+		return false;
+	if ((f->judgement != FIRST_GOES && f->judgement != FIRST_CHARGED) ||
+	    rank == GATE_UNJUDGED)
+		return false;
+	reply->listener = listener;
+	reply->kept = kept;
+	reply->rank = rank;
+	reply->requests = 0;
+	return true;
+}
 
 /* The first segment of a connection whose client has proven its address, and with it what is `kept` of its offer: has the
- * kernel make it on the socket of its class, or on the public one if that is 0. A function of its own, as `has_turn` is. */
+ * kernel make it on the socket of its class, or on the public one if that is 0. SERVE_REQUEST if an answer from the cache is
+ * to be looked for before. A function of its own, as `has_turn` is. */
 static __noinline int make_connection(struct __sk_buff *skb, struct bpf_sock *public, struct bpf_sock *of_class,
 				      u32 kept, u32 of_first)
 {
@@ -158,6 +188,8 @@ static __noinline int make_connection(struct __sk_buff *skb, struct bpf_sock *pu
 	struct bpf_tcp_req_attrs attrs = {};
 	struct offer offer;
 
+	if (of_first >> LISTENER_SHIFT && may_be_served(of_first >> LISTENER_SHIFT, rank, kept))
+		return SERVE_REQUEST;
 	recall_offer(kept, &offer);
 	attrs.mss = offer.largest;
 	attrs.wscale_ok = offer.scale != GATE_NO_SCALE;
@@ -285,7 +317,8 @@ static __always_inline int begin_connection(struct __sk_buff *skb, struct segmen
 			verdict = TC_ACT_SHOT;
 		if (verdict == TC_ACT_UNSPEC)
 			verdict = make_connection(skb, public, of_class, kept,
-						  rank | (is_protected ? RANK_OF_OTHERS : 0));
+						  rank | (is_protected ? RANK_OF_OTHERS : 0) |
+							  known->answers << LISTENER_SHIFT);
 	}
 	if (of_class)
 		bpf_sk_release(of_class);
@@ -328,6 +361,17 @@ static __always_inline int judge_watched(struct __sk_buff *skb, struct segment *
 	return TC_ACT_UNSPEC;
 }
 
+/* Whether the segment in `segments`, which no cookie proves, has data behind an answer from the cache: its client says when
+ * what it has got was sent. A function of its own, as `check_cookie` is. */
+__noinline int is_behind_answer(struct __sk_buff *skb)
+{
+	u32 zero = 0;
+	struct segment *s = bpf_map_lookup_elem(&segments, &zero);
+	struct options *o = read_options(skb);
+
+	return s && o && s->data_bytes && o->has_times && o->echo & 1;
+}
+
 /* Any segment with an acknowledgement and neither SYN nor RST, while clients may have an answer from
  * here. */
 static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *s,
@@ -363,10 +407,15 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 			verdict = judge_acknowledgement(skb, s);
 		if (verdict == TC_ACT_UNSPEC && set->watches && set->judges && s->data_bytes)
 			verdict = judge_watched(skb, s, state);
+		if (verdict == TC_ACT_UNSPEC && known && known->answers && is_behind_answer(skb))
+			verdict = SERVE_LOST;
 		return verdict;
 	}
 	if (proof == LATER) {
 		bpf_sk_release(socket);
+		/* what has been forgotten would wait for ever for a segment before it */
+		if (known->answers && is_behind_answer(skb))
+			return SERVE_LOST;
 		count(GATE_LATER);
 		return TC_ACT_SHOT;
 	}

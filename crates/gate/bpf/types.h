@@ -39,7 +39,8 @@ struct gate_control {
 	u32 default_rank;
 	u32 forwards; /* SYNs for other machines are judged */
 	u32 watches;  /* handshakes are completed for another server on this machine */
-	u32 unused[3];
+	u32 serves;   /* 1: there may be connections whose requests were answered here */
+	u32 unused[2];
 };
 
 enum { GATE_OFFER_SCALE = 1, GATE_OFFER_SACK = 2, GATE_OFFER_TIMES = 4, GATE_OFFER_ECN = 8 };
@@ -51,7 +52,17 @@ struct gate_key {
 
 /* Programs that others call in their place: with a stack of their own those that most packets do not need,
  * and what a filter calls. */
-enum { GATE_ANSWER = 0, GATE_COMPLETE = 1, GATE_JUDGE = 2, GATE_REPLY = 3, GATE_WATCH = 4, GATE_PROGRAMS = 5 };
+enum {
+	GATE_ANSWER = 0,
+	GATE_COMPLETE = 1,
+	GATE_JUDGE = 2,
+	GATE_REPLY = 3,
+	GATE_WATCH = 4,
+	GATE_SERVE = 5,
+	GATE_SERVE_ON = 6,
+	GATE_SEND = 7,
+	GATE_PROGRAMS = 8
+};
 
 /* When a connection is charged to its rule's bucket. */
 enum { GATE_AT_SYN = 0, GATE_AT_HANDSHAKE = 1 };
@@ -250,6 +261,7 @@ struct gate_sockets {
 	u32 marks; /* GATE_STEERED… */
 	u32 queue; /* GATE_PROTECTED: so many connections may wait there before one of a lower class */
 	u32 place; /* and in `turns` */
+	u32 answers; /* by this number answers from the cache are found; 0: there are none */
 };
 
 /* Handshakes are completed here; it is another server on this machine; it is protected no more, but clients may have an
@@ -326,4 +338,132 @@ enum gate_first {
 	GATE_FIRST_HELD,      /* nothing is to be said */
 	GATE_FIRST_CUT,       /* a reset: more data than is acknowledged */
 	GATE_FIRST_COUNTS,
+};
+
+/* Answers from the cache. Host and path of one have so many bytes together at most. */
+#define GATE_NAME_BYTES 192
+#define GATE_VARIANTS 4
+/* Head and body of an answer: a segment of Ethernet with times. */
+#define GATE_ANSWER_BYTES 1448
+#define GATE_FIELD_BYTES 32
+#define GATE_TAG_BYTES 64
+
+/* What an answer is found by. */
+struct gate_answer_key {
+	u32 listener;   /* `answers` of its gate_sockets */
+	u16 host_bytes;
+	u16 path_bytes;
+	u8 text[GATE_NAME_BYTES]; /* the path, the host in small letters, zeros */
+};
+
+/* An answer in its variants: the one with the smallest body comes first. */
+struct gate_answer {
+	u32 generation; /* it counts while `gate_serving` has the same */
+	u32 number;     /* never given twice */
+	u32 requests;   /* so many a connection may have */
+	u32 count;      /* variants */
+	u32 slots[GATE_VARIANTS]; /* of `objects`; GATE_NO_SLOT for one that the server alone can send */
+	u8 codings[GATE_VARIANTS]; /* GATE_CODING_… */
+};
+
+enum { GATE_CODING_IDENTITY, GATE_CODING_BR, GATE_CODING_ZSTD, GATE_CODING_GZIP };
+
+/* A piece of an answer, and what it adds to an Internet checksum where it begins at an even place. */
+struct gate_piece {
+	u16 at;
+	u16 bytes;
+	u32 sum;
+};
+
+/* What is before the value of `Date`, of a 200 and of a 304; what is behind it, of an answer after which the connection is
+ * kept and of the last one; the body. */
+enum { GATE_PIECE_OK, GATE_PIECE_NOT_MODIFIED, GATE_PIECE_KEPT, GATE_PIECE_LAST, GATE_PIECE_BODY, GATE_PIECES };
+
+#define GATE_OBJECT_TEXT 4096
+
+/* One variant. */
+struct gate_object {
+	u32 number; /* of its answer; 0 while it is written */
+	u32 tag_bytes; /* 0: it has none */
+	struct gate_piece pieces[GATE_PIECES];
+	u8 tag[GATE_TAG_BYTES]; /* between its quotes */
+	u8 text[GATE_OBJECT_TEXT];
+};
+
+/* The value of `Date`. There are two: one is in force, one is being written. */
+struct gate_date {
+	u8 text[32]; /* 29 of them */
+	u32 sum;
+	u32 unused;
+};
+
+#define GATE_DATE_BYTES 29
+
+/* What the server sets while requests are answered. */
+struct gate_serving {
+	u64 until_ns;   /* of CLOCK_MONOTONIC: then nothing is answered any more, unless it has been moved on */
+	u32 generation;
+	u32 date;       /* which is in force */
+};
+
+/* What a field of a request means. One that is not named means nothing. */
+enum gate_field {
+	GATE_FIELD_LEAVES = 1, /* only the server can answer */
+	GATE_FIELD_HOST,
+	GATE_FIELD_CONNECTION,
+	GATE_FIELD_CODINGS,    /* Accept-Encoding */
+	GATE_FIELD_TAG,        /* If-None-Match */
+	GATE_FIELD_SINCE,      /* If-Modified-Since: a tag goes before it */
+};
+
+/* A connection that has had an answer from here, and no socket. */
+struct gate_served {
+	u32 first;      /* number of the request that was answered last */
+	u32 next;       /* of what comes behind all that has come */
+	u32 begin, end; /* of the answer, without a FIN */
+	u32 slot;       /* of `objects` */
+	u32 number;     /* that it had */
+	u32 kept;       /* of the client's offer, as its cookie had it */
+	u32 requests;   /* that were answered */
+	u32 marks;      /* GATE_SERVED_… */
+};
+
+/* The answer: a head alone; a 304; it says that the connection ends. And what was sent besides: a FIN, behind the answer. */
+enum { GATE_SERVED_HEAD = 1, GATE_SERVED_NOT_MODIFIED = 2, GATE_SERVED_LAST = 4, GATE_SERVED_FIN = 8 };
+
+/* An answer that is about to be sent: before the bytes of its request in a ring buffer. */
+struct gate_record {
+	u64 at_ns; /* of CLOCK_MONOTONIC */
+	struct gate_tuple ends;
+	u32 number;     /* of the answer */
+	u32 charged;    /* the slot of the rule that the request was charged to, or GATE_NO_SLOT */
+	u32 body_bytes;
+	u32 sent_bytes; /* head and body */
+	u32 request;    /* which it is on its connection, from 1 on */
+	u16 head_bytes; /* of the request */
+	u8 marks;       /* GATE_SERVED_… */
+	u8 coding;
+	u32 rank;
+};
+
+/* What became of requests that might be answered from the cache; each is in one of these up to GATE_SERVE_LEFT_RECORDS. */
+enum gate_serve {
+	GATE_SERVE_OK,
+	GATE_SERVE_NOT_MODIFIED,
+	GATE_SERVE_LEFT_HEAD,    /* it cannot be read for certain, or a field of it decides */
+	GATE_SERVE_LEFT_UNKNOWN, /* there is no answer */
+	GATE_SERVE_LEFT_VOID,    /* it does not count any more, or its client is ignored */
+	GATE_SERVE_LEFT_VARIANT, /* the one that is wanted is not here */
+	GATE_SERVE_LEFT_ROOM,    /* it does not fit into the client's segment or window */
+	GATE_SERVE_LEFT_RECORDS, /* the server has not read what was answered before */
+	/* behind an answer */
+	GATE_SERVE_REPEATED,     /* it was sent again */
+	GATE_SERVE_ACKED,        /* what came was acknowledged */
+	GATE_SERVE_HELD,         /* nothing is to be said */
+	GATE_SERVE_ENDED,        /* the client's FIN was answered by one */
+	GATE_SERVE_CUT,          /* a reset: more data behind the last answer than is acknowledged */
+	GATE_SERVE_EARLY,        /* the next request came before the answer was acknowledged: it comes again */
+	GATE_SERVE_ADOPTED,      /* the kernel was told to make the connection, in its middle */
+	GATE_SERVE_LOST,         /* a reset: the connection could not go on */
+	GATE_SERVE_COUNTS,
 };

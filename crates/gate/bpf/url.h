@@ -89,6 +89,9 @@ static __always_inline struct gate_entry *next_entry(struct search *search)
 	return of_path;
 }
 
+/* None of those of first.h. */
+#define NOT_JUDGED (~0U)
+
 /* Which rules decide about the first request in `segments`: as `struct search` has it. */
 struct found {
 	u32 table; /* whose numbers they are */
@@ -97,6 +100,7 @@ struct found {
 	u32 busy;
 	u32 alone;   /* it is read as READ_ALONE */
 	u32 answers; /* who has sent it understands an error */
+	u32 judgement; /* what was told of it (first.h) */
 };
 
 struct {
@@ -233,6 +237,7 @@ __noinline int rank_of(struct __sk_buff *skb, u32 how)
 	if (!set || !s || !f || !known)
 		return GATE_UNJUDGED;
 	f->action = f->limit = f->busy = FOUND_UNKNOWN;
+	f->judgement = NOT_JUDGED;
 	f->alone = alone;
 	if (alone && begins_tls(skb, s))
 		speaks_tls = true;

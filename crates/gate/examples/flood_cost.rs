@@ -1,6 +1,7 @@
 //! What a refused connection costs the server's core, where it is refused: in the kernel by silence or
 //! a reset, by its SYN or by its first request, at accept by a reset, after the head by a 503, here or there; beside a
-//! program at the same hook that drops everything; and what the gate costs connections that are there.
+//! program at the same hook that drops everything; what the gate costs connections that are there; and what a kilobyte
+//! costs that the server sends, or the kernel from the cache.
 //!
 //! ```text
 //! cargo build --release -p forebay-cli --features gate
@@ -15,15 +16,21 @@
 //! place of the tables: a line for each load and round.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a measurement that fails says so")]
 
+use forebay_gate::{
+    AnswerName, AnswerRoom, Charge, ClassSockets, Gate, KernelAnswer, KernelVariant, SentVariant,
+};
+use forebay_http::coding::Coding;
+use forebay_policy::Policy;
+use forebay_policy::class::Class;
 use std::fs;
 use std::io::{Read, Write};
 use std::mem;
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::FromRawFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const SERVER_CORE: usize = 0;
 const CLIENT_CORE: usize = 1;
@@ -57,6 +64,8 @@ const MB: usize = 1000 * KB;
 /// acknowledgement) and two of the second (SYN and request).
 const DROPS_ALL: &str = "# drops all\n";
 const ECHOES_ALL: &str = "# sends all back\n";
+/// In the place of the server a process that has the kernel answer from the cache, and reads what it has answered.
+const ANSWERS_ALL: &str = "# answers from the kernel\n";
 
 const LIMIT: &str = "[[rule]]\nname = \"all\"\nconnections = { rate = \"1/h\", over =";
 
@@ -111,6 +120,10 @@ fn modes() -> Vec<(&'static str, String, Load)> {
         ),
         ("1 KB on a kept connection", wide.to_owned(), Load::Requests(20_000, KB)),
         ("1 KB on a kept connection, gate on", gate(wide), Load::Requests(20_000, KB)),
+        ("1 KB, a connection each", String::new(), Load::Connections(4000)),
+        ("1 KB, a connection each, in the kernel", ANSWERS_ALL.to_owned(), Load::Connections(4000)),
+        ("1 KB, kept, no rules", String::new(), Load::Requests(20_000, KB)),
+        ("1 KB, kept, no rules, in the kernel", ANSWERS_ALL.to_owned(), Load::Requests(20_000, KB)),
         ("1 KB, classes", classes.to_owned(), Load::Requests(20_000, KB)),
         ("1 KB, classes, full", full(classes), Load::Requests(20_000, KB)),
         ("1 MB of 1 MB, classes", classes.to_owned(), Load::Requests(400, MB)),
@@ -130,6 +143,7 @@ fn main() {
     let rows = words.len() < all;
     match words.get(1).map(String::as_str) {
         Some("count") => count(),
+        Some("answers") => answers(),
         Some("load") => load(&words[2], words[3].parse().unwrap(), words[4].parse().unwrap()),
         Some(binary) => {
             let rounds = words.get(2).map_or(10, |rounds| rounds.parse().unwrap());
@@ -210,8 +224,18 @@ fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
          control.socket = \"off\"\n{lines}"
     );
     fs::write(folder.join("f.toml"), text).unwrap();
-    let mut server = net.server(2, binary);
-    let mut server = Ended(server.args(["run", "-c"]).arg(folder.join("f.toml")).spawn().unwrap());
+    let this = std::env::current_exe().unwrap();
+    let this = this.to_str().unwrap();
+    let mut server = if lines == ANSWERS_ALL {
+        let mut server = net.server(2, this);
+        server.arg("answers");
+        server
+    } else {
+        let mut server = net.server(2, binary);
+        server.args(["run", "-c"]).arg(folder.join("f.toml"));
+        server
+    };
+    let mut server = Ended(server.spawn().unwrap());
     listens(&mut server.0);
     let what = match lines {
         // in classic BPF: TC_ACT_SHOT as the verdict; everything matches
@@ -222,8 +246,9 @@ fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
         _ => None,
     };
     let _filter = what.map(|what| Filter::new(net, what));
-    let this = std::env::current_exe().unwrap();
-    let this = this.to_str().unwrap();
+    // where a server has closed a connection, the stack makes the next one with its ports
+    let ports = if lines == ANSWERS_ALL { "10000\t30000" } else { "32768\t60999" };
+    ip(&format!("netns exec {}c sysctl -qw net.ipv4.ip_local_port_range={ports}", net.0));
     let (kind, rate, bytes) = match load {
         Load::Nothing => ("nothing", 0, 0),
         Load::Syns(rate) => ("syns", rate, 0),
@@ -294,6 +319,40 @@ impl Drop for Ended {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// Has the kernel answer a file of a kilobyte, until it is killed.
+fn answers() {
+    let address: SocketAddr = "10.99.0.1:80".parse().unwrap();
+    let gate = Gate::load_answering(Charge::AtHandshake, &AnswerRoom::default()).unwrap();
+    let policy = Policy::new(&[Class::new("default", 0)], Vec::new()).unwrap();
+    gate.enforce(&gate.lower(&policy).unwrap()).unwrap();
+    let body = vec![b'x'; KB];
+    // a head as that of a file
+    let lines = "HTTP/1.1 200 OK\r\nServer: Forebay\r\nContent-Type: application/octet-stream\r\n\
+                 Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nETag: \"0123456789abcdef\"\r\n\
+                 Accept-Ranges: bytes\r\nContent-Length: 1000\r\n";
+    let sent = SentVariant { lines: lines.as_bytes(), not_modified: b"", etag: b"", body: &body };
+    let coding = Coding::Identity;
+    let variants = [KernelVariant { coding, compared_bytes: KB as u64, sent: Some(sent) }];
+    let answer = KernelAnswer { requests: u32::MAX, timeout_s: 0, variants: &variants };
+    gate.learn(&AnswerName { listener: address, host: b"a", path: b"/1000" }, &answer).unwrap();
+    let mut records = gate.records().unwrap();
+    gate.attach(&[address]).unwrap();
+    gate.place(&[ClassSockets { address, speaks_tls: false, sockets: Vec::new() }]).unwrap();
+    // whoever sees it listen is answered by the kernel
+    let listener = TcpListener::bind(address).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    loop {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        gate.renew(now.as_secs(), Duration::from_secs(5)).unwrap();
+        for _ in 0..10 {
+            thread::sleep(Duration::from_millis(100));
+            records.read(|record| assert_eq!(record.status, 200)).unwrap();
+            // one that has become a connection is none that was measured
+            assert!(listener.accept().is_err(), "{:?}", gate.answer_counts());
+        }
     }
 }
 

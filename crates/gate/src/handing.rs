@@ -6,7 +6,7 @@
 
 use crate::error::GateError;
 use crate::filters::{Filters, HandedFilters};
-use crate::kernel::Kernel;
+use crate::kernel::{AnswerRoom, Kernel};
 use crate::{Charge, Gate, RuleSlots, lock};
 use std::collections::HashMap;
 use std::io;
@@ -77,6 +77,16 @@ impl Gate {
     /// # Errors
     /// As [`Gate::load`] and [`Gate::load_steering`]; [`GateError::StillAnswers`].
     pub fn load_after(charge: Charge, steers: bool, before: HandedGate) -> Result<Gate, GateError> {
+        Gate::after(charge, steers, None, before)
+    }
+
+    /// The same; with `room` it answers requests, too.
+    pub(crate) fn after(
+        charge: Charge,
+        steers: bool,
+        room: Option<&AnswerRoom>,
+        before: HandedGate,
+    ) -> Result<Gate, GateError> {
         let HandedGate { layout, steers: did_steer, slots, mut maps, links, filters } = before;
         if did_steer && !steers {
             return Err(GateError::StillAnswers);
@@ -86,8 +96,8 @@ impl Gate {
             maps.clear();
         }
         let mut gate = match steers {
-            true => Gate::steering(charge, &maps, did_steer && is_known)?,
-            false => Gate::with(Kernel::load(false, &maps)?, charge)?,
+            true => Gate::steering(charge, &maps, did_steer && is_known, room)?,
+            false => Gate::with(Kernel::load(false, None, &maps)?, charge)?,
         };
         if is_known {
             let by_name = slots.into_iter().map(|(name, slot)| (name.into(), slot)).collect();

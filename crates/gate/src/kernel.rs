@@ -1,11 +1,12 @@
 //! The programs and maps in the kernel: loading, links, look-ups. Nothing here decides anything.
 
 use crate::error::GateError;
-use crate::types::{ANSWER, COMPLETE, Control, JUDGE, Plain, REPLY, WATCH};
+use crate::types::{ANSWER, COMPLETE, Control, JUDGE, Plain, REPLY, SEND, SERVE, SERVE_ON, WATCH};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{
     AsRawLibbpf, MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, OpenMapMut, PrintLevel,
 };
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
@@ -48,6 +49,8 @@ pub(crate) struct Kernel {
     pub(crate) ranks: MapHandle,
     /// For first requests.
     pub(crate) first: Option<FirstMaps>,
+    /// For answers from the cache.
+    pub(crate) answers: Option<AnswerMaps>,
     /// The kernel empties it when no process holds it.
     programs: MapHandle,
 }
@@ -58,6 +61,63 @@ pub(crate) struct FirstMaps {
     pub(crate) charged: MapHandle,
     pub(crate) counts: MapHandle,
 }
+
+/// How much room there is for answers from the cache. All of it is the kernel's memory, from the beginning on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerRoom {
+    /// Answers that are known at once: a quarter of a KiB each.
+    pub answers: u32,
+    /// Their variants, 4 KiB each.
+    pub variants: u32,
+    /// Connections that have had an answer and may go on: 140 bytes each. The one that was heard of the longest time ago
+    /// is forgotten first, and then gets a reset.
+    pub connections: u32,
+    /// Of the buffer for records, which have 72 bytes and the head of the request: a power of two, 4096 or more.
+    pub record_bytes: u32,
+}
+
+impl Default for AnswerRoom {
+    /// 15 MiB.
+    fn default() -> AnswerRoom {
+        AnswerRoom { answers: 1024, variants: 1024, connections: 65_536, record_bytes: 2 << 20 }
+    }
+}
+
+impl AnswerRoom {
+    /// For a gate that answers nothing, and goes on with connections that have had answers from another.
+    pub(crate) const LEAST: AnswerRoom =
+        AnswerRoom { answers: 1, variants: 1, connections: 1, record_bytes: 4096 };
+
+    /// How many entries the map with this name has, if that is said here.
+    fn entries_of(&self, map: &OsStr) -> Option<u32> {
+        match map.to_str()? {
+            "answers" => Some(self.answers.max(1)),
+            "objects" => Some(self.variants.max(1)),
+            SERVED => Some(self.connections.max(1)),
+            "records" => Some(self.record_bytes.max(4096).next_power_of_two()),
+            _ => None,
+        }
+    }
+}
+
+/// The maps for answers from the cache.
+pub(crate) struct AnswerMaps {
+    pub(crate) serving: Mapped,
+    pub(crate) answers: MapHandle,
+    pub(crate) objects: MapHandle,
+    pub(crate) dates: MapHandle,
+    pub(crate) fields: MapHandle,
+    pub(crate) records: MapHandle,
+    pub(crate) counts: MapHandle,
+    pub(crate) served: MapHandle,
+}
+
+/// The map of connections that have had an answer.
+pub(crate) const SERVED: &str = "served";
+
+/// Maps that nothing needs unless requests are answered.
+const OF_ANSWERS: [&str; 8] =
+    ["serving", "answers", "objects", "dates", "fields", "records", "serves", SERVED];
 
 /// Maps that nothing needs unless handshakes are completed.
 const OF_FIRST: [&str; 5] = ["pages", "refused", "charged", "watched", "firsts"];
@@ -79,12 +139,16 @@ pub(crate) struct Outer {
 }
 
 impl Kernel {
-    /// Loads what is needed, with `steers` for handshakes without state, too; nothing is attached yet. Maps that are
-    /// `kept` stand in for those of their names.
+    /// Loads what is needed, with `steers` for handshakes without state, with `answers` for answers from the cache, too;
+    /// nothing is attached yet. Maps that are `kept` stand in for those of their names.
     ///
     /// # Errors
     /// [`GateError::Load`] with the last line of what the kernel said.
-    pub(crate) fn load(steers: bool, kept: &[(String, OwnedFd)]) -> Result<Kernel, GateError> {
+    pub(crate) fn load(
+        steers: bool,
+        answers: Option<&AnswerRoom>,
+        kept: &[(String, OwnedFd)],
+    ) -> Result<Kernel, GateError> {
         libbpf_rs::set_print(Some((PrintLevel::Info, |_, text| {
             if let Ok(mut said) = SAID.lock() {
                 said.push_str(&text);
@@ -95,22 +159,37 @@ impl Kernel {
                 }
             }
         })));
-        Kernel::try_load(steers, kept).map_err(|error| {
+        Kernel::try_load(steers, answers, kept).map_err(|error| {
             let said = SAID.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default();
             GateError::Load { error: error.to_string(), said }
         })
     }
 
-    fn try_load(steers: bool, kept: &[(String, OwnedFd)]) -> libbpf_rs::Result<Kernel> {
+    fn try_load(
+        steers: bool,
+        answers: Option<&AnswerRoom>,
+        kept: &[(String, OwnedFd)],
+    ) -> libbpf_rs::Result<Kernel> {
         // libbpf remembers it; later the file that says it may be out of reach
         libbpf_rs::num_possible_cpus()?;
         let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
         for mut map in object.maps_mut() {
             let is_of_first = OF_FIRST.iter().any(|name| map.name() == *name);
-            if map.name() == "shapes" || is_of_first && !steers {
+            let is_of_answers = OF_ANSWERS.iter().any(|name| map.name() == *name);
+            if map.name() == "shapes"
+                || is_of_first && !steers
+                || is_of_answers && answers.is_none()
+            {
                 map.set_autocreate(false)?;
             }
+            if let Some(entries) = answers.and_then(|room| room.entries_of(map.name())) {
+                map.set_max_entries(entries)?;
+            }
             if let Some((_, of_other)) = kept.iter().find(|(name, _)| map.name() == name.as_str()) {
+                // how many connections have room is said for the first of all processes
+                if map.name() == SERVED && answers.is_some() {
+                    map.set_max_entries(shape_of(of_other.as_fd())?[3])?;
+                }
                 if shape_of(of_other.as_fd())? != shape(&map) {
                     return Err(io::Error::other("a map that was handed is none of ours").into());
                 }
@@ -120,9 +199,14 @@ impl Kernel {
         // older kernels refuse them
         let of_steering =
             [("answer", ANSWER), ("complete", COMPLETE), ("reply", REPLY), ("watch_first", WATCH)];
+        let of_answers = [("serve_on", SERVE_ON), ("serve", SERVE), ("send_answer", SEND)];
+        let is_among = |programs: &[(&str, u32)], name: &OsStr| {
+            programs.iter().any(|(program, _)| name == *program)
+        };
         for mut program in object.progs_mut() {
-            let is_one = of_steering.iter().any(|(name, _)| program.name() == *name);
-            program.set_autoload(steers || !is_one);
+            let is_wanted = (steers || !is_among(&of_steering, program.name()))
+                && (answers.is_some() || !is_among(&of_answers, program.name()));
+            program.set_autoload(is_wanted);
         }
         let object = object.load()?;
         let program = |name: &str| -> libbpf_rs::Result<OwnedFd> {
@@ -136,11 +220,25 @@ impl Kernel {
         };
         let (judge, programs) = (program("gate")?, map("programs")?);
         place_program(&programs, JUDGE, &judge)?;
-        for (name, at) in of_steering.into_iter().filter(|_| steers) {
+        let of_steering = of_steering.into_iter().filter(|_| steers);
+        let of_answers = of_answers.into_iter().filter(|_| answers.is_some());
+        for (name, at) in of_steering.chain(of_answers) {
             place_program(&programs, at, &program(name)?)?;
         }
         let first = || -> libbpf_rs::Result<FirstMaps> {
             Ok(FirstMaps { pages: map("pages")?, charged: map("charged")?, counts: map("firsts")? })
+        };
+        let answer_maps = || -> libbpf_rs::Result<AnswerMaps> {
+            Ok(AnswerMaps {
+                serving: Mapped::new(map("serving")?)?,
+                answers: map("answers")?,
+                objects: map("objects")?,
+                dates: map("dates")?,
+                fields: map("fields")?,
+                records: map("records")?,
+                counts: map("serves")?,
+                served: map(SERVED)?,
+            })
         };
         Ok(Kernel {
             program: judge,
@@ -173,6 +271,7 @@ impl Kernel {
             judged: map("judged")?,
             ranks: map("ranks")?,
             first: steers.then(first).transpose()?,
+            answers: answers.map(|_| answer_maps()).transpose()?,
             programs,
         })
     }
@@ -218,7 +317,9 @@ impl Kernel {
             ("keys", self.keys.as_fd()),
             ("judged", self.judged.as_fd()),
         ];
-        always.into_iter().chain(first.into_iter().flatten()).collect()
+        // connections that have had an answer go on in the other process
+        let served = self.answers.as_ref().map(|answers| (SERVED, answers.served.as_fd()));
+        always.into_iter().chain(first.into_iter().flatten()).chain(served).collect()
     }
 
     /// By which the program that is attached finds the others.
@@ -257,7 +358,8 @@ impl Kernel {
     /// # Errors
     /// What the kernel says, of packets that are too short above all.
     pub(crate) fn run_on(&self, packet: &[u8], times: u32) -> io::Result<(u32, Vec<u8>, u32)> {
-        let mut out = vec![0_u8; packet.len() + 256];
+        // an answer from the cache may be as long as a segment
+        let mut out = vec![0_u8; packet.len() + 2048];
         let mut options = sys::bpf_test_run_opts {
             sz: size_of::<sys::bpf_test_run_opts>() as sys::size_t,
             data_in: packet.as_ptr().cast(),
@@ -448,6 +550,7 @@ pub(crate) const CONTROL_READS_COOKIES: usize = std::mem::offset_of!(Control, re
 pub(crate) const CONTROL_DEFAULT_RANK: usize = std::mem::offset_of!(Control, default_rank);
 pub(crate) const CONTROL_FORWARDS: usize = std::mem::offset_of!(Control, forwards);
 pub(crate) const CONTROL_WATCHES: usize = std::mem::offset_of!(Control, watches);
+pub(crate) const CONTROL_SERVES: usize = std::mem::offset_of!(Control, serves);
 
 /// Whether the kernel can make a connection of a cookie that is not its own (Linux 6.9).
 pub fn makes_connections() -> bool {

@@ -19,6 +19,7 @@
 //! | `pages` | errors that the program sends |
 //! | `counts` | what is counted |
 //! | `first` | first requests that are judged: what was charged, what has become of them |
+//! | `answers` | answers from the cache: what the kernel has learnt, records of what it has answered |
 //! | `kernel` | loading, links, look-ups |
 //! | `maps` | lowered tables as maps |
 //! | `error` | what can go wrong |
@@ -57,6 +58,7 @@
 #[cfg(test)]
 extern crate self as forebay_gate;
 
+mod answers;
 mod attached;
 mod counts;
 mod error;
@@ -76,11 +78,15 @@ mod types;
 #[cfg(test)]
 mod tests;
 
+pub use answers::{
+    AnswerCount, AnswerName, AnswerRecord, AnswerRecords, KernelAnswer, KernelVariant, LearnError,
+    MOST_ANSWER_BYTES, MOST_HEAD_BYTES, MOST_LINES, MOST_NAME_BYTES, SentVariant,
+};
 pub use counts::{Count, FirstCount};
 pub use error::GateError;
 pub use filters::{HandedFilters, guard};
 pub use handing::{HandedGate, LAYOUT};
-pub use kernel::makes_connections;
+pub use kernel::{AnswerRoom, makes_connections};
 pub use lower::Tables;
 pub use others::OtherServer;
 pub use steer::ClassSockets;
@@ -89,6 +95,7 @@ use crate::types::{
     CHARGED, Control, NO_SLOT, Plain, RANKS, RawEntry, RawPattern, RawPending, RawTally, RawWord,
     SLOTS, Says, Tuple, UrlRule, mapped,
 };
+use answers::Learning;
 use attached::Attached;
 use filters::Filters;
 use forebay_policy::rule::Degree;
@@ -164,6 +171,8 @@ pub struct Gate {
     steering: Option<Mutex<steer::Steering>>,
     /// Where first requests are judged: the errors they get.
     pages: Option<Mutex<pages::KernelPages>>,
+    /// Where requests are answered from the cache: what the kernel has learnt.
+    learning: Option<Mutex<Learning>>,
 }
 
 /// Which rule has which place, by name. A place is never given to another rule: user space may still
@@ -185,7 +194,7 @@ impl Gate {
     /// # Errors
     /// [`GateError::Load`]: no rights, or a kernel that is too old.
     pub fn load(charge: Charge) -> Result<Gate, GateError> {
-        Gate::with(Kernel::load(false, &[])?, charge)
+        Gate::with(Kernel::load(false, None, &[])?, charge)
     }
 
     fn with(kernel: Kernel, charge: Charge) -> Result<Gate, GateError> {
@@ -198,6 +207,7 @@ impl Gate {
             table: Mutex::new(0),
             steering: None,
             pages: None,
+            learning: None,
         };
         gate.control(kernel::CONTROL_CHARGE, u32::from(charge == Charge::AtHandshake));
         gate.enforce(&Tables::default())?;
@@ -245,6 +255,7 @@ impl Gate {
         let scope = match (&self.steering, &self.pages) {
             (None, _) => GateScope::Connections,
             (Some(_), None) => GateScope::Classes,
+            (Some(_), Some(_)) if self.answers_requests() => GateScope::Answers,
             (Some(_), Some(_)) => GateScope::FirstRequests,
         };
         let mut slot = |name: &str| self.slot(name);

@@ -107,7 +107,7 @@ pub(crate) fn lower(
     scope: GateScope,
     mut places: PlacesOfRules<'_>,
 ) -> Result<Tables, GateError> {
-    let judges = scope == GateScope::FirstRequests;
+    let judges = scope.judges();
     let rules = policy.rules().iter().map(|rule| says(rule, judges, &mut places));
     let rules: Vec<Says> = rules.collect();
     let limited = |(says, rule): (&Says, &Rule)| {
@@ -135,7 +135,7 @@ pub(crate) fn lower(
         tables.rules.push(LEFT);
     }
     if scope != GateScope::Connections {
-        tables.url = url::lower(policy, judges, &mut places)?;
+        tables.url = url::lower(policy, scope, &mut places)?;
     }
     if judges {
         let rules = tables.url.rules.iter().take(policy.rules().len());

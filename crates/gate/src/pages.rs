@@ -80,7 +80,7 @@ fn page([head, content]: &[String; 2]) -> RawPage {
 }
 
 /// Of words as the machine has them, as the kernel sums them up (RFC 1071).
-fn sum(bytes: &[u8]) -> u32 {
+pub(crate) fn sum(bytes: &[u8]) -> u32 {
     let word = |two: &[u8]| u32::from(u16::from_ne_bytes([two[0], *two.get(1).unwrap_or(&0)]));
     bytes.chunks(2).map(word).sum()
 }

@@ -1,8 +1,9 @@
 //! Handshakes without state, and connections that are made on the socket of their class.
 
+use crate::answers::Learning;
 use crate::attached::listening;
 use crate::error::GateError;
-use crate::kernel::{self, CONTROL_ANSWERS, CONTROL_COMPLETES, CONTROL_OFFERS, Kernel};
+use crate::kernel::{self, AnswerRoom, CONTROL_ANSWERS, CONTROL_COMPLETES, CONTROL_OFFERS, Kernel};
 use crate::maps::{per_cpu, read_u64};
 use crate::stack::Stack;
 use crate::types::{COOKIE_LIFE, Plain, RawKey, RawSockets, SOCKETS, STEERED, UNJUDGED};
@@ -94,14 +95,16 @@ impl Gate {
     /// # Errors
     /// [`GateError::CannotSteer`], those of [`Gate::load`], or what the kernel says.
     pub fn load_steering(charge: Charge) -> Result<Gate, GateError> {
-        Gate::steering(charge, &[], false)
+        Gate::steering(charge, &[], false, None)
     }
 
-    /// The same, with maps that are `kept`; with `has_key` the key of cookies is among them, and clients have some.
+    /// The same, with maps that are `kept`; with `has_key` the key of cookies is among them, and clients have some. With
+    /// `room` it answers requests from the cache.
     pub(crate) fn steering(
         charge: Charge,
         kept: &[(String, OwnedFd)],
         has_key: bool,
+        room: Option<&AnswerRoom>,
     ) -> Result<Gate, GateError> {
         if !kernel::makes_connections() {
             let why = "the kernel makes no connections of cookies that are not its own (Linux 6.9)";
@@ -111,7 +114,11 @@ impl Gate {
         if steering.offers.is_none() {
             return Err(GateError::CannotSteer("net.ipv4.tcp_syncookies is 0"));
         }
-        let mut gate = Gate::with(Kernel::load(true, kept)?, charge)?;
+        // connections that had answers go on, whether any are given now or not
+        let goes_on = kept.iter().any(|(name, _)| name == kernel::SERVED);
+        let maps = room.or(goes_on.then_some(&AnswerRoom::LEAST));
+        let mut gate = Gate::with(Kernel::load(true, maps, kept)?, charge)?;
+        gate.control(kernel::CONTROL_SERVES, u32::from(maps.is_some()));
         if has_key {
             // clients answer what the gate before has sent
             steering.answering.last = Some(Instant::now());
@@ -121,6 +128,12 @@ impl Gate {
             keys.update(&at, secret.bytes(), MapFlags::ANY).map_err(kernel::plain)?;
         }
         gate.steering = Some(Mutex::new(steering));
+        if let Some(room) = room {
+            // another process may have given numbers, which connections still know
+            let number = secret()?.low as u32;
+            gate.learning = Some(Mutex::new(Learning::new(room, number)));
+            gate.begin_answers().map_err(|error| GateError::Kernel(io::Error::other(error)))?;
+        }
         Ok(gate)
     }
 
@@ -182,8 +195,17 @@ impl Gate {
             }
             let (loops, ranks) = (loops as u16, sockets.len() as u16);
             let (speaks_tls, marks) = (u32::from(*speaks_tls), STEERED);
-            let known =
-                RawSockets { first, loops, ranks, speaks_tls, marks, ..RawSockets::default() };
+            // a hello of TLS is no request
+            let answers = if speaks_tls == 0 { self.number_of_listener(*address) } else { 0 };
+            let known = RawSockets {
+                first,
+                loops,
+                ranks,
+                speaks_tls,
+                marks,
+                answers,
+                ..RawSockets::default()
+            };
             self.set_sockets(*address, known)?;
         }
         Ok(())
@@ -248,7 +270,8 @@ impl Gate {
         self.steering.is_some()
     }
 
-    /// First requests by the rank that was told, and those that it could not be told of.
+    /// First requests by the rank that was told, and those that it could not be told of; those that the kernel has answered
+    /// from the cache are not among them.
     pub fn judged(&self, ranks: usize) -> (Vec<u64>, u64) {
         let of = |rank: u32| -> u64 {
             per_cpu(&self.kernel.judged, rank).iter().filter_map(|bytes| read_u64(bytes)).sum()

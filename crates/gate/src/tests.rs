@@ -2,6 +2,10 @@
 //! gone with its thread. It needs root.
 
 mod agree;
+mod answers;
+mod answers_agree;
+mod answers_packets;
+mod answers_sequences;
 #[path = "../../../fuzz/checks/gate.rs"]
 mod check;
 mod filters;

@@ -57,6 +57,8 @@ macro_rules! shared {
     };
 }
 
+pub(crate) use shared;
+
 shared! {
     /// What the server sets while the program runs.
     Control = "gate_control" {
@@ -73,7 +75,8 @@ shared! {
         default_rank: u32,
         forwards: u32,
         watches: u32,
-        unused: [u32; 3],
+        serves: u32,
+        unused: [u32; 2],
     }
 }
 
@@ -266,6 +269,7 @@ shared! {
         marks: u32,
         queue: u32,
         place: u32,
+        answers: u32,
     }
 }
 
@@ -295,6 +299,9 @@ pub(crate) const COMPLETE: u32 = 1;
 pub(crate) const JUDGE: u32 = 2;
 pub(crate) const REPLY: u32 = 3;
 pub(crate) const WATCH: u32 = 4;
+pub(crate) const SERVE: u32 = 5;
+pub(crate) const SERVE_ON: u32 = 6;
+pub(crate) const SEND: u32 = 7;
 
 /// Sockets of classes: one half in force, one being filled.
 pub(crate) const SOCKETS: u32 = 65536;
@@ -343,15 +350,34 @@ pub(crate) const DO_ANSWER: u8 = 4;
 pub(crate) const CHARGED: u32 = 3;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::counts::{Count, FirstCount};
     use libbpf_rs::btf::{Btf, HasSize, types};
 
+    /// The kernel has a struct of this name with these fields at these places.
+    pub(crate) fn assert_same(
+        btf: &Btf<'_>,
+        (name, size, fields): (&'static str, usize, Vec<(&'static str, usize)>),
+    ) {
+        let found: types::Struct<'_> = btf.type_by_name(name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(found.size(), size, "{name}");
+        let there: Vec<(String, usize)> = found
+            .iter()
+            .map(|member| {
+                let types::MemberAttr::Normal { offset } = member.attr else { panic!("{name}") };
+                (member.name.unwrap().to_str().unwrap().to_owned(), offset as usize / 8)
+            })
+            .collect();
+        let here: Vec<(String, usize)> =
+            fields.iter().map(|(field, offset)| ((*field).to_owned(), *offset)).collect();
+        assert_eq!(there, here, "{name}");
+    }
+
     #[test]
     fn kernel_and_server_have_the_same_structs() {
         let btf = Btf::from_raw("gate", crate::kernel::OBJECT).unwrap().unwrap();
-        for (name, size, fields) in [
+        for layout in [
             Control::layout(),
             RawList::layout(),
             RawEntry::layout(),
@@ -368,21 +394,7 @@ mod tests {
             RawWord::layout(),
             RawCharged::layout(),
         ] {
-            let found: types::Struct<'_> =
-                btf.type_by_name(name).unwrap_or_else(|| panic!("{name}"));
-            assert_eq!(found.size(), size, "{name}");
-            let there: Vec<(String, usize)> = found
-                .iter()
-                .map(|member| {
-                    let types::MemberAttr::Normal { offset } = member.attr else {
-                        panic!("{name}")
-                    };
-                    (member.name.unwrap().to_str().unwrap().to_owned(), offset as usize / 8)
-                })
-                .collect();
-            let here: Vec<(String, usize)> =
-                fields.iter().map(|(field, offset)| ((*field).to_owned(), *offset)).collect();
-            assert_eq!(there, here, "{name}");
+            assert_same(&btf, layout);
         }
         let path: types::Struct<'_> = btf.type_by_name("gate_path").unwrap();
         assert_eq!(path.size(), PATH_KEY_BYTES);

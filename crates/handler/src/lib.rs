@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`request_handler`] | what an engine asks: admission, process, relay, the bytes of an answer, the log line |
 //! | [`job`] | its work for helper threads |
+//! | [`kernel_answers`] | answers that the kernel gives in this server's place |
 //! | [`live`] | what handlers serve from, replaced as a whole by a reload |
 //! | [`client`] | which client a request comes from, and by which scheme: trusted proxies and what they say |
 //! | [`policy`] | classes, rules and the agent's limits, as they are in force |
@@ -45,6 +46,7 @@ pub mod client;
 mod detour;
 pub mod identity;
 pub mod job;
+pub mod kernel_answers;
 mod limits_told;
 pub mod live;
 pub mod log;

@@ -6,6 +6,7 @@
 use crate::applications::Applications;
 use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
+use crate::kernel_answers::learner::Learner;
 use crate::log::Logs;
 use crate::policy::InForce;
 use crate::refusals::RefusalMemory;
@@ -36,6 +37,8 @@ pub struct ServingSnapshot {
     pub refusals: Arc<RefusalMemory>,
     /// Who asks most, where a page shows that.
     pub sightings: Arc<Sightings>,
+    /// What the kernel learns to answer; `None` where it gives no answers.
+    pub answers: Option<Arc<Learner>>,
     /// Which requests are recorded, and where their spans go.
     pub traces: Arc<Tracing>,
 }

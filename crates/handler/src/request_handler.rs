@@ -12,6 +12,7 @@
 //! | `relay` | what applications and the next stage are asked, and what is made of their answers |
 //! | `turn` | what an application is asked, once more if the request has waited for its turn |
 //! | `authority` | what becomes of the answers of servers that decide |
+//! | `given` | what the kernel is offered, and what it has answered |
 //! | `context` | who asks, for rules of a site that go by that |
 //! | `bodies` | where the bytes of an answer are |
 //! | `journal` | what is logged |
@@ -23,6 +24,7 @@ mod admission;
 mod authority;
 mod bodies;
 mod context;
+mod given;
 mod hand_over;
 mod inside;
 mod journal;
@@ -41,6 +43,7 @@ use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
 use crate::detour::Detour;
 use crate::job::ServerJob;
+use crate::kernel_answers::learner::Learner;
 use crate::live::{LiveSnapshot, ServingSnapshot};
 use crate::log::Logger;
 use crate::log::request_id::RequestIds;
@@ -107,6 +110,8 @@ pub struct RequestHandler {
     /// When requests enter the windows of their classes.
     window_point: WindowPoint,
     metrics: Arc<Local>,
+    /// Where the kernel gives answers: what it learns.
+    answers: Option<Arc<Learner>>,
     /// Paths the site finds without asking the shared cache.
     paths: usize,
     now: TurnTime,
@@ -124,7 +129,9 @@ impl RequestHandler {
         now: TurnTime,
     ) -> RequestHandler {
         let (live, snapshot) = live.reader();
-        let site = Site::new(Arc::clone(&snapshot.content), Arc::clone(&metrics), now, paths);
+        let mut site = Site::new(Arc::clone(&snapshot.content), Arc::clone(&metrics), now, paths);
+        let answers = snapshot.answers.clone();
+        site.note_hot(answers.is_some());
         let logger = snapshot.logs.logger(Arc::clone(&metrics));
         let trusted = Arc::clone(&snapshot.trusted);
         let certificates = Arc::clone(&snapshot.certificates);
@@ -134,6 +141,7 @@ impl RequestHandler {
         RequestHandler {
             live,
             site,
+            answers,
             logger,
             trusted,
             certificates,
@@ -175,6 +183,8 @@ impl RequestHandler {
         } else {
             self.site.take_pages();
         }
+        self.answers.clone_from(&snapshot.answers);
+        self.site.note_hot(self.answers.is_some());
         self.logger.update(&snapshot.logs);
         self.trusted = Arc::clone(&snapshot.trusted);
         self.certificates = Arc::clone(&snapshot.certificates);

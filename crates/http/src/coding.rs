@@ -78,6 +78,21 @@ impl Preference {
         Preference::from_lines(head.values(Name::AcceptEncoding))
     }
 
+    /// That of a client that names these codings, all without a weight.
+    ///
+    /// ```
+    /// use forebay_http::coding::{Coding, Preference};
+    ///
+    /// let preference = Preference::naming([Coding::Gzip, Coding::Br]);
+    /// assert_eq!(preference.weight(Coding::Br), Some(1000));
+    /// assert_eq!((preference.weight(Coding::Identity), preference.weight(Coding::Zstd)), (Some(0), None));
+    /// ```
+    pub fn naming(codings: impl IntoIterator<Item = Coding>) -> Preference {
+        let mut weights = Preference::IDENTITY_ONLY.weights;
+        codings.into_iter().for_each(|coding| weights[coding as usize] = Some(1000));
+        Preference { weights }
+    }
+
     fn from_lines<'v>(lines: impl Iterator<Item = &'v [u8]>) -> Preference {
         let mut listed: [Option<u16>; 4] = [None; 4];
         let mut any_other = None;

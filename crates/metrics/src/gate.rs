@@ -25,6 +25,12 @@ pub struct GateFigures {
     pub requests: Vec<(&'static str, u64)>,
     /// Segments of clients whose first request the kernel answered with an error, by outcome.
     pub behind: Vec<(&'static str, u64)>,
+    /// Whether requests are answered there from the data cache.
+    pub answers_requests: bool,
+    /// Requests that might be answered there, by what became of them.
+    pub served: Vec<(&'static str, u64)>,
+    /// Segments of clients that have had an answer there, by what became of them.
+    pub behind_served: Vec<(&'static str, u64)>,
     /// First segments with a wrong checksum, which were not judged.
     pub damaged: u64,
     /// Segments of such connections that were not passed on, by reason.
@@ -81,7 +87,7 @@ impl GateRule {
 }
 
 /// The metrics and their help texts.
-pub const OF_GATE: [(&str, &str); 16] = [
+pub const OF_GATE: [(&str, &str); 18] = [
     ("forebay_gate_rung", "How much of the policy the kernel enforces: address or full."),
     (
         "forebay_gate_answers",
@@ -112,6 +118,16 @@ pub const OF_GATE: [(&str, &str); 16] = [
         "forebay_gate_refused_segments_total",
         "Segments of clients whose first request was refused with an error in the kernel, by what became of \
          them: the client's acknowledgement and FIN, and what it sent again.",
+    ),
+    (
+        "forebay_gate_served_requests_total",
+        "Requests that the kernel might have answered from the data cache (gate_answers), by what became of them: ok and \
+         not_modified were answered, left_… went on to the server.",
+    ),
+    (
+        "forebay_gate_served_segments_total",
+        "Segments of clients that have had an answer from the kernel, by what became of them: adopted is a request with \
+         which a connection of the server begins, lost is a reset.",
     ),
     (
         "forebay_gate_damaged_segments_total",
@@ -153,6 +169,8 @@ pub(crate) fn metrics(text: &mut String, figures: &GateFigures) {
         by_rank,
         requests,
         behind,
+        served,
+        behind_served,
         damaged,
         held,
         interfaces,
@@ -185,6 +203,8 @@ pub(crate) fn metrics(text: &mut String, figures: &GateFigures) {
         (first, "outcome", &figures.first),
         (requests, "outcome", &figures.requests),
         (behind, "outcome", &figures.behind),
+        (served, "outcome", &figures.served),
+        (behind_served, "outcome", &figures.behind_served),
         (held, "reason", &figures.held),
     ] {
         announce(text, metric, help, "counter");
@@ -221,7 +241,7 @@ pub(crate) fn json(text: &mut String, figures: &GateFigures) {
     let _ = write!(
         text,
         "\"gate\":{{\"rung\":\"{}\",\"answers\":{},\"answered_syns\":{},\"time_wait_syns\":{},\"first_segments\":{},\
-         \"first_requests\":{:?},\"judges_requests\":{},\"requests\":{},\"refused_segments\":{},\"damaged_segments\":{},\"held_segments\":{},\"interfaces\":{},\"syns\":{},\"handshakes\":{},\"unread_packets\":{},\
+         \"first_requests\":{:?},\"judges_requests\":{},\"requests\":{},\"refused_segments\":{},\"answers_requests\":{},\"served_requests\":{},\"served_segments\":{},\"damaged_segments\":{},\"held_segments\":{},\"interfaces\":{},\"syns\":{},\"handshakes\":{},\"unread_packets\":{},\
          \"rules\":{{{}}},\"classes\":{{{}}}}},",
         figures.rung,
         figures.answers,
@@ -232,6 +252,9 @@ pub(crate) fn json(text: &mut String, figures: &GateFigures) {
         figures.judges_requests,
         counts(&figures.requests),
         counts(&figures.behind),
+        figures.answers_requests,
+        counts(&figures.served),
+        counts(&figures.behind_served),
         figures.damaged,
         counts(&figures.held),
         figures.interfaces,

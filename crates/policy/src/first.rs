@@ -71,7 +71,7 @@ impl<'s> FirstSegment<'s> {
 }
 
 /// Whether a path is certainly its own normal form, and no compressed form of a file.
-fn is_plain(path: &[u8]) -> bool {
+pub fn is_plain(path: &[u8]) -> bool {
     let is_detour = |two: &[u8]| matches!(two, b"//" | b"/.");
     let is_form = [&b".gz"[..], b".br", b".zst"].iter().any(|end| path.ends_with(end));
     path.first() == Some(&b'/')
@@ -87,7 +87,7 @@ fn is_of_path(byte: u8) -> bool {
 }
 
 /// Whether a byte stands for itself in a host.
-fn is_of_host(byte: &u8) -> bool {
+pub fn is_of_host(byte: &u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_')
 }
 

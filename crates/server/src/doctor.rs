@@ -8,6 +8,7 @@ use crate::firewall::{self, rules};
 use crate::gate::needs::{self, Need, has_all};
 use crate::gate::redirected;
 use crate::plan;
+use forebay_config::answers;
 use forebay_config::{Config, FirewallMode, GateMode, Listen, ProtectConfig};
 use forebay_sys::privileges;
 use std::collections::BTreeSet;
@@ -56,6 +57,7 @@ pub fn report(config: Option<&Config>) -> String {
     });
     if let Some(config) = config {
         let _ = writeln!(text, "gate = {}", mode_on(config.gate, rung));
+        text.push_str(&answers_on(config));
     }
     text.push_str(&clients_in_firewall(config));
     text.push_str(&programs_in_groups(config));
@@ -102,6 +104,19 @@ fn mode_on(mode: GateMode, rung: Rung) -> &'static str {
         (GateMode::Address, _) => "address: the kernel judges SYNs",
         (GateMode::Full, Rung::Full) => "full: the kernel judges SYNs and queues by class",
         (GateMode::Full, _) => "full: the server does not start here",
+    }
+}
+
+/// Whether the kernel would answer requests, if that is asked for.
+fn answers_on(config: &Config) -> String {
+    if !config.gate_answers {
+        return String::new();
+    }
+    let why: Vec<_> = answers::of_process(config).iter().map(ToString::to_string).collect();
+    match why.as_slice() {
+        [] => "gate_answers = true: forebay answers says of a server that runs what is answered\n"
+            .into(),
+        why => format!("gate_answers = true: nothing is answered: {}\n", why.join("; ")),
     }
 }
 

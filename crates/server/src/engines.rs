@@ -291,6 +291,11 @@ impl Common {
         })
     }
 
+    /// A handler that no client reaches, with counters of its own.
+    pub(crate) fn handler_apart(&self) -> RequestHandler {
+        self.handler(self.register.worker(), 1, WindowPoint::Queue)
+    }
+
     fn handler(
         &self,
         metrics: Arc<Local>,

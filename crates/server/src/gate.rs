@@ -5,7 +5,8 @@
 
 use crate::listen::{ListenAddress, Listeners};
 use crate::plan::{GroupPlan, Plan};
-use forebay_config::{GateCharge, GateMode, GateRules};
+use forebay_config::answers;
+use forebay_config::{Config, GateMode, ListenEndpoint};
 use forebay_handler::policy::enforced::{Enforced, HandedKernel, KernelGate, OfClasses};
 use forebay_sys::privileges;
 use forebay_sys::stderr::say;
@@ -30,15 +31,17 @@ pub use forebay_handler::policy::enforced::{guard, is_built, makes_connections};
 /// # Errors
 /// With `address` and `full`, why the machine cannot.
 pub fn open(
-    mode: GateMode,
-    charge: GateCharge,
-    rules: GateRules,
+    config: &Config,
     before: Option<(HandedKernel, Vec<OwnedFd>)>,
 ) -> Result<Option<Arc<KernelGate>>, String> {
+    let mode = config.gate;
     if mode == GateMode::Off {
         return Ok(None);
     }
-    let gate = KernelGate::open(charge, mode == GateMode::Full, rules, before);
+    // where it could give none, nothing is loaded for it
+    let answers = config.gate_answers && answers::of_process(config).is_empty();
+    let (steers, charge) = (mode == GateMode::Full, config.gate_charge);
+    let gate = KernelGate::open(charge, steers, config.gate_rules, answers, before);
     let gate = gate.map_err(|error| because(mode, error));
     match gate {
         Err(why) if mode == GateMode::Auto => Ok(without(why)),
@@ -139,9 +142,23 @@ pub fn classes(gate: Option<&KernelGate>, plan: &Plan, group: &GroupPlan) -> usi
 /// The addresses of `plan` at which SYNs can be judged: not those where connections begin with what a
 /// proxy states about its client.
 pub fn listeners(plan: &Plan, open: &Listeners) -> Vec<SocketAddr> {
+    listeners_of(plan, open, |_| true)
+}
+
+/// Those of them at which HTTP is spoken without TLS.
+pub(crate) fn plain_listeners(plan: &Plan, open: &Listeners) -> Vec<SocketAddr> {
+    listeners_of(plan, open, |endpoint| !endpoint.tls && !endpoint.raw)
+}
+
+fn listeners_of(
+    plan: &Plan,
+    open: &Listeners,
+    is_one: impl Fn(&ListenEndpoint) -> bool,
+) -> Vec<SocketAddr> {
     let direct = plan.groups.iter().filter(|group| !group.proxy_protocol);
     let addresses = direct.flat_map(|group| {
-        let wanted: Vec<_> = group.listen.iter().map(|one| one.listen.clone()).collect();
+        let wanted = group.listen.iter().filter(|one| is_one(one));
+        let wanted: Vec<_> = wanted.map(|one| one.listen.clone()).collect();
         open.addresses(&wanted)
     });
     let tcp = addresses.filter_map(|address| match address {

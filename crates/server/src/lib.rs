@@ -21,6 +21,7 @@
 //! | [`privileges`], [`sandbox`], [`seal`](mod@seal) | what is given up at the start: root, the rest of the file system, and all else by a process of *process* |
 //! | `traces` | the thread that sends spans of requests to a collector |
 //! | `cgroups` | control groups of the server, beneath which stages and programs have theirs |
+//! | `kernel_answers` | answers that the kernel gives in this server's place |
 //! | [`isolated`] | stages in processes of their own: the supervisor, what a stage makes of a configuration |
 //! | [`start_error`] | that a server is ready, why it could not start or did not end well |
 //! | [`notify`] | what the service manager is told |
@@ -74,6 +75,7 @@ pub mod engines;
 pub mod firewall;
 pub mod gate;
 pub mod isolated;
+mod kernel_answers;
 pub mod launcher;
 pub mod lints;
 pub mod listen;

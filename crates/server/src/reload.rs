@@ -458,6 +458,7 @@ fn at_the_start_only(next: &Config, now: &Config) -> Result<(), ReloadError> {
         ("gate", next.gate != now.gate),
         ("gate_charge", next.gate_charge != now.gate_charge),
         ("gate_rules", next.gate_rules != now.gate_rules),
+        ("gate_answers", next.gate_answers != now.gate_answers),
         ("firewall", firewall != now.firewall),
     ];
     match changed.into_iter().find(|(_, is_changed)| *is_changed) {

@@ -30,6 +30,7 @@ use crate::control_socket::ControlSocket;
 use crate::engines::{self, Common, ThreadEnd, WorkerGroup};
 use crate::firewall::sets::SetReader;
 use crate::isolated::kept_gate::GateLine;
+use crate::kernel_answers::AnswersThread;
 use crate::launcher::Launchers;
 use crate::listen::Listeners;
 use crate::notify::Notifier;
@@ -148,6 +149,8 @@ struct Server {
     keeps_up_applications: bool,
     /// The thread that sends spans to a collector.
     exporter: Exporter,
+    /// The thread that counts and logs what the kernel has answered.
+    answers: Option<AnswersThread>,
     /// To the supervisor, which keeps the gate.
     gate_line: Option<GateLine>,
     /// What was said last of why the gate is not attached everywhere.

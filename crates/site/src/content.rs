@@ -98,7 +98,12 @@ pub struct CacheFigures {
 }
 
 impl Content {
-    /// Opens the roots and begins to watch for changes. `notice` gets what the operator should
+    /// Tells it from every other content of the process.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Opens the roots and begins to watch for changes. `notice` is told what the operator should
     /// know; it may be called from several threads.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ mod faults_log;
 mod firewall;
 mod first_requests;
 mod gate;
+mod kernel_answers;
 mod ladder;
 mod machines;
 mod net;

@@ -15,6 +15,7 @@ const SHARED: &[(&str, usize, &str)] = &[
     ("ClientAuth", 2, "two builds of one"),
     ("DoneOf", 2, "what a handler's job has brought: an alias in conn and in engine"),
     ("FieldLines", 2, "field lines of a head: of a request, of a response"),
+    ("GivenAnswers", 2, "two builds of one"),
     ("Kept", 2, "a request that is kept, in HTTP/1 and HTTP/2"),
     ("KeptFor", 2, "what it is kept for"),
     ("KernelGate", 2, "two builds of one"),

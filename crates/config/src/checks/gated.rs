@@ -1,6 +1,7 @@
 //! Remarks on rules that the kernel does not enforce although `gate` is on: `forebay check` warns of them.
 //! Where each rule is enforced, `forebay check --gate` shows.
 
+use crate::checks::answers::{self, NoAnswers};
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::{ConfigDraft, numbered};
@@ -30,6 +31,10 @@ enum GateRemark {
     /// A queue at another server, without what orders it: `gate = "full"`, two classes, a server on this
     /// machine.
     NoOrder,
+    /// Nothing is answered in the kernel.
+    NoAnswers(NoAnswers),
+    /// Nothing of any site, or at any address.
+    NoAnswersOf(&'static str),
 }
 
 impl Finding for GateRemark {}
@@ -50,6 +55,11 @@ impl fmt::Display for GateRemark {
             GateRemark::NotFull => {
                 f.write_str("it has no effect: it takes gate = \"full\"")
             }
+            GateRemark::NoAnswers(why) => write!(f, "it has no effect: {why}"),
+            GateRemark::NoAnswersOf(what) => write!(
+                f,
+                "it has no effect: there is no {what} of which the kernel could give answers (forebay check --gate)"
+            ),
             GateRemark::NoGate => f.write_str("it has no effect: gate is off"),
             GateRemark::NoOrder => f.write_str(
                 "it has no effect: connections are made by the order of classes with gate = \"full\", two \
@@ -75,11 +85,35 @@ impl ConfigDraft {
         }
     }
 
-    /// Remarks on rules that the kernel leaves to the server.
+    /// What keeps the kernel from giving answers.
+    fn remark_answers(&self, remarks: &mut Vec<(At, Wrong)>) {
+        if !self.process.gate_answers {
+            return;
+        }
+        let (classes, rules) = (&self.classes, &self.rules);
+        let of_all = answers::of_parts(&self.process, classes, rules, self.is_isolated());
+        let mut said: Vec<_> = of_all.into_iter().map(GateRemark::NoAnswers).collect();
+        let has_site = self.every_site().iter().any(|(_, site)| answers::of_site(site).is_empty());
+        let has_address = self.all_listeners().iter().any(|(_, listener)| {
+            let mut endpoints = listener.listen.iter();
+            endpoints.any(|endpoint| answers::of_endpoint(listener, endpoint).is_none())
+        });
+        if !has_site {
+            said.push(GateRemark::NoAnswersOf("site"));
+        }
+        if !has_address {
+            said.push(GateRemark::NoAnswersOf("address"));
+        }
+        let at = || At::default().child("gate_answers");
+        remarks.extend(said.into_iter().map(|remark| (at(), Wrong::said(remark))));
+    }
+
+    /// Which rules the kernel leaves to the server.
     pub(crate) fn remark_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
         let judges = self.process.gate_rules == GateRules::FirstRequest;
         let sees = self.process.gate == GateMode::Full;
         self.remark_protected(remarks);
+        self.remark_answers(remarks);
         if judges && !sees {
             remarks.push((At::default().child("gate_rules"), Wrong::said(GateRemark::NotFull)));
         }
@@ -113,7 +147,8 @@ impl ConfigDraft {
                 None => {}
             }
         }
-        if !has_any {
+        // answers are there without a rule
+        if !has_any && !self.process.gate_answers {
             let is_full = self.process.gate == GateMode::Full;
             remarks
                 .push((At::default().child("gate"), Wrong::said(GateRemark::Nothing { is_full })));
@@ -171,6 +206,22 @@ mod tests {
         let forwarded = judging(&on(action)) + other + "address = \"192.0.2.7\"\n";
         assert_eq!(remarks(&forwarded), [no_order]);
         assert_eq!(remarks(&forwarded.replace("queue = 2\n", "")), [""; 0]);
+        let answers = "root = \"/\"\ngate = \"full\"\ngate_answers = true\n";
+        assert_eq!(
+            remarks(answers),
+            [
+                "gate_answers: it has no effect: it takes gate_rules = \"first_request\", so that rules are asked before"
+            ]
+        );
+        let answers = format!("{answers}gate_rules = \"first_request\"\n");
+        assert_eq!(remarks(&answers), [""; 0]);
+        assert_eq!(
+            remarks(&(answers + "listen = [\"unix:/f.sock\"]\n[tls]\nredirect = 308\n")),
+            ["site", "address"].map(|what| format!(
+                "gate_answers: it has no effect: there is no {what} of which the kernel could give answers (forebay \
+                 check --gate)"
+            ))
+        );
         let in_vain = format!("{nothing}, and no rule gives one of two classes to queue by");
         assert_eq!(remarks(&on(path).replace("auto", "full")), [in_vain]);
     }

@@ -9,6 +9,7 @@
 //! | `sites` | hosts, names, roots and paths of sites |
 //! | `addresses` | sockets that want the same address, and listeners for proxies |
 //! | `admin` | the admin listener: how it is secured, and which clients can read it |
+//! | [`answers`] | what keeps the kernel from giving answers |
 //! | `secured` | certificates that are missing, where clients are led for TLS, and TLS without effect |
 //! | `acme` | sites that want certificates by ACME, and rules that keep the authority out |
 //! | `logs` | logs that clients could read, with two formats, or that ask for what does not exist |
@@ -39,6 +40,7 @@
 pub(crate) mod acme;
 pub(crate) mod addresses;
 pub(crate) mod admin;
+pub mod answers;
 pub mod applications;
 pub(crate) mod built;
 pub(crate) mod caching;

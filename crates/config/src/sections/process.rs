@@ -30,6 +30,7 @@ impl Section for Config {
             gate: GateMode::default(),
             gate_charge: GateCharge::default(),
             gate_rules: GateRules::default(),
+            gate_answers: false,
             firewall: FirewallSettings::default(),
             log: LogConfig::default(),
             server_header: true,
@@ -180,6 +181,17 @@ const SETTINGS: &[Setting<Config>] = &[
                   Only read at the start.",
         example: "\"first_request\"",
         at: |c| &mut c.gate_rules,
+    },
+    Setting {
+        key: "gate_answers",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "Whether the kernel answers requests for small files of the cache, as the server would, without a \
+                  connection in the server. It takes gate_rules = \"first_request\", by which it judges such requests \
+                  before. forebay check --gate says for which sites and addresses it does. Only read at the \
+                  start.",
+        example: "true",
+        at: |c| &mut c.gate_answers,
     },
     Setting {
         key: "user",

@@ -13,6 +13,15 @@ pub(crate) enum GateScope {
     Classes,
     /// And whether it comes through.
     FirstRequests,
+    /// The same also where no rule asks for it: what comes through may be answered from the cache.
+    Answers,
+}
+
+impl GateScope {
+    /// Whether first requests are refused.
+    pub(crate) fn judges(self) -> bool {
+        matches!(self, GateScope::FirstRequests | GateScope::Answers)
+    }
 }
 
 /// Gives rules their places, by name, and errors theirs.

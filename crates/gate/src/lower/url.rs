@@ -5,7 +5,9 @@
 //! that some rule names, or as a whole. There stands a list of all rules that fit then, in their order, as
 //! for networks. The others are found by the client. The program goes through both lists at once.
 
-use super::{Leaf, Lists, PlacesOfRules, Refuses, everything, ignore_ns, mask, networks, ways};
+use super::{
+    GateScope, Leaf, Lists, PlacesOfRules, Refuses, everything, ignore_ns, mask, networks, ways,
+};
 use crate::Family;
 use crate::error::GateError;
 use crate::types::{
@@ -52,13 +54,14 @@ pub(crate) struct PathLeaf {
 
 pub(super) fn lower(
     policy: &Policy,
-    judges: bool,
+    scope: GateScope,
     places: &mut PlacesOfRules<'_>,
 ) -> Result<UrlTables, GateError> {
+    let judges = scope.judges();
     let mut tables = UrlTables::default();
     let is_classed = policy.classes().len() > 1;
     let has_any = |rule: &Rule| is_classed && rule.class.is_some() || judges && may_refuse(rule);
-    if !policy.rules().iter().any(has_any) {
+    if scope != GateScope::Answers && !policy.rules().iter().any(has_any) {
         return Ok(tables);
     }
     tables.ranks = policy.classes().len();
@@ -341,7 +344,7 @@ mod tests {
         let classes = [Class::new("gold", 0), Class::new("bulk", 1)];
         let (mut slot, mut page) = (|_: &str| None, |_, _| None);
         let mut places = PlacesOfRules::new(&mut slot, &mut page);
-        lower(&Policy::new(&classes, rules).unwrap(), false, &mut places).unwrap()
+        lower(&Policy::new(&classes, rules).unwrap(), GateScope::Classes, &mut places).unwrap()
     }
 
     fn numbers(tables: &UrlTables, list: RawList) -> Vec<u32> {

@@ -11,9 +11,9 @@ use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Limit, Over, Rule};
 use std::net::SocketAddr;
 
-const PSH: u8 = 8;
+pub(super) const PSH: u8 = 8;
 /// Of a client that has times of its own.
-const TIMES: [u8; 12] = [1, 1, 8, 10, 0, 0, 0x30, 0x39, 0, 0, 0, 0];
+pub(super) const TIMES: [u8; 12] = [1, 1, 8, 10, 0, 0, 0x30, 0x39, 0, 0, 0, 0];
 const SYN_OPTIONS: [u8; 20] =
     [2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0x30, 0x39, 0, 0, 0, 0, 1, 3, 3, 7];
 
@@ -63,11 +63,11 @@ impl Steered {
         Packet { sequence: 78, acknowledged, flags: ACK | PSH, options, data, ..syn }
     }
 
-    fn ask(&self, packet: &Packet) -> (u32, Vec<u8>) {
+    pub(super) fn ask(&self, packet: &Packet) -> (u32, Vec<u8>) {
         self.gate.run_on(&packet.bytes()).unwrap()
     }
 
-    fn answer_to(&self, packet: &Packet) -> SentBack {
+    pub(super) fn answer_to(&self, packet: &Packet) -> SentBack {
         let (verdict, answer) = self.ask(packet);
         assert_eq!(verdict, REDIRECTED, "{packet:?}: {:?}", self.gate.first_counts());
         sent_back(&answer, packet)
@@ -85,13 +85,13 @@ impl Steered {
     }
 }
 
-fn ends(port: u16) -> [(SocketAddr, SocketAddr); 2] {
+pub(super) fn ends(port: u16) -> [(SocketAddr, SocketAddr); 2] {
     [("127.0.0.1", PUBLIC[0]), ("[::1]", PUBLIC[1])].map(|(client, local)| {
         (format!("{client}:{port}").parse().unwrap(), local.parse().unwrap())
     })
 }
 
-fn text(answer: &SentBack) -> &str {
+pub(super) fn text(answer: &SentBack) -> &str {
     std::str::from_utf8(&answer.data).unwrap()
 }
 

@@ -6,7 +6,7 @@ use super::in_namespace;
 use super::packets::{ACK, FIN, Packet, RST, SYN};
 use super::sequences;
 use super::steer::{head, sequence_of};
-use crate::{Count, FirstCount};
+use crate::{AnswerCount, Count, FirstCount};
 use std::fs;
 use std::net::SocketAddr;
 
@@ -76,6 +76,7 @@ fn run(packets: u64) {
         random: fastrand::Rng::with_seed(seed),
         begun: Vec::new(),
         ending: Vec::new(),
+        kept: Vec::new(),
         last: None,
     };
     let mut watched = WatchedGate::new();
@@ -84,9 +85,12 @@ fn run(packets: u64) {
         let packet = noise.packet();
         let answer = watched.feed(&noise.bend(packet.bytes()));
         if let Some(behind) = answer.as_ref().and_then(|answer| behind_error(answer, &packet)) {
-            noise.ending.push(behind);
-            if noise.ending.len() > BEGUN {
-                noise.ending.swap_remove(noise.random.usize(..BEGUN));
+            let is_kept =
+                answer.as_ref().is_some_and(|text| text.windows(4).any(|text| text == b" 200"));
+            let behind_such = if is_kept { &mut noise.kept } else { &mut noise.ending };
+            behind_such.push(behind);
+            if behind_such.len() > BEGUN {
+                behind_such.swap_remove(noise.random.usize(..BEGUN));
             }
         }
         // what comes back of a SYN may be its answer
@@ -131,10 +135,23 @@ fn run(packets: u64) {
     ] {
         assert!(watched.counted(reached) > 0, "none was {reached:?}");
     }
+    for count in AnswerCount::ALL {
+        println!("answer {count:?} {}", watched.served(count));
+    }
+    for reached in [
+        AnswerCount::Ok,
+        AnswerCount::LeftHead,
+        AnswerCount::LeftUnknown,
+        AnswerCount::Repeated,
+        AnswerCount::Acked,
+        AnswerCount::Held,
+    ] {
+        assert!(watched.served(reached) > 0, "none was {reached:?}");
+    }
     assert_eq!(held(), before);
 }
 
-/// A segment that acknowledges an error, as the client that has sent `packet` would.
+/// A segment that acknowledges an error, or an answer, as the client that has sent `packet` would.
 fn behind_error(answer: &[u8], packet: &Packet) -> Option<Packet> {
     let tcp_at = if packet.client.is_ipv4() { 34 } else { 54 };
     let tcp = answer.get(tcp_at..).filter(|tcp| tcp.len() > 100)?;
@@ -142,7 +159,7 @@ fn behind_error(answer: &[u8], packet: &Packet) -> Option<Packet> {
     let bytes = tcp.len() - usize::from(tcp[12] >> 4) * 4;
     Some(Packet {
         sequence: number(8),
-        acknowledged: number(4).wrapping_add(bytes as u32 + 1),
+        acknowledged: number(4).wrapping_add(bytes as u32 + u32::from(tcp[13] & FIN)),
         flags: ACK,
         data: Vec::new(),
         ..packet.clone()
@@ -163,6 +180,8 @@ struct Noise {
     begun: Vec<Packet>,
     /// What acknowledges errors.
     ending: Vec<Packet>,
+    /// And answers from the cache.
+    kept: Vec<Packet>,
     last: Option<Packet>,
 }
 
@@ -194,12 +213,21 @@ impl Noise {
             }
             return Packet { flags, data, ..begun };
         }
-        if !self.ending.is_empty() && random.u8(..) < 30 {
-            let ending = self.ending[random.usize(..self.ending.len())].clone();
+        let behind = if random.bool() { &self.ending } else { &self.kept };
+        if !behind.is_empty() && random.u8(..) < 60 {
+            let ending = behind[random.usize(..behind.len())].clone();
             let flags = [ACK, ACK | FIN, ACK | 8][random.usize(..3)];
             let sequence = ending.sequence.wrapping_add([0, 0, 1000, 70_000][random.usize(..4)]);
-            let data = vec![1; [0, 0, 400][random.usize(..3)]];
-            return Packet { flags, sequence, data, ..ending };
+            let data = match random.u8(..8) {
+                0 => vec![1; 400],
+                1 => head("/no"),
+                2 => head("/gold"),
+                3 | 4 => head("/gold/a"),
+                _ => Vec::new(),
+            };
+            let early = [0, 0, 0, 0, 1, 40][random.usize(..6)];
+            let acknowledged = ending.acknowledged.wrapping_sub(early);
+            return Packet { flags, sequence, acknowledged, data, ..ending };
         }
         if let Some(last) = self.last.take().filter(|_| random.u8(..) < 20) {
             return last;

@@ -67,6 +67,16 @@ impl Steered {
         std::mem::replace(&mut self.classes, new)
     }
 
+    /// Another gate takes the place of this one; the sockets of classes before.
+    pub(super) fn take_place(&mut self, next: Gate) -> Vec<Vec<Vec<TcpListener>>> {
+        let ranks = self.classes.first().map_or(0, Vec::len);
+        next.enforce(&next.lower(&policy(gold_and_silver())).unwrap()).unwrap();
+        self.gate = next;
+        let before = self.renew(ranks);
+        self.gate.settle();
+        before
+    }
+
     /// Gives the listeners these sockets of classes.
     pub(super) fn place(&self, classes: &[Vec<Vec<TcpListener>>], speaks_tls: bool) {
         let placed = self.public.iter().zip(classes).map(|(public, classes)| ClassSockets {

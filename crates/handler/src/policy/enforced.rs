@@ -24,7 +24,7 @@ mod kernel;
 #[path = "enforced/without.rs"]
 mod kernel;
 
-pub use kernel::{KernelGate, KernelTables, guard, is_built, makes_connections};
+pub use kernel::{GivenAnswers, KernelGate, KernelTables, guard, is_built, makes_connections};
 
 /// The sockets of classes of one listener.
 #[derive(Debug)]

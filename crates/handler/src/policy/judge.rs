@@ -215,6 +215,20 @@ impl Judge {
         }
     }
 
+    /// The ticket of a request that the kernel has judged by the same rules and answered. Its class is told, rules count
+    /// it, and nothing is charged.
+    pub fn given(&mut self, request: &Request<'_>, known: JudgeContext<'_>) -> Ticket {
+        let (judgement, _, brought) = self.decide(request, known, &mut Remembered::default());
+        let decisions = judgement.decisions;
+        let InForce { state, slots, number, .. } = &*self.in_force;
+        let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
+        let rule = decisions.class.and_then(RuleNumber::of);
+        let trace = Trace { slot, rule, refused: None, brought, policy: *number };
+        self.metrics.enter(slot, ClassEvent::Offered);
+        state.note(&decisions, self.lane);
+        Ticket::new(decisions.rank, trace, AtOnceHold::default(), None)
+    }
+
     /// The rule whose limit on requests the kernel has charged this request to: the first of its connection.
     #[inline]
     fn charged_in_kernel(&self, peer: &Peer, record: &mut ConnectionRecord) -> Option<u32> {

@@ -297,6 +297,7 @@ impl RequestHandler {
         let client = || client_of(request.peer, request.head, trusted);
         match site.process(request, client, done, reply) {
             ProcessOutcome::Replied => {
+                self.offer_to_kernel(request);
                 end_work(ticket);
                 ProcessOutcome::Replied
             }

@@ -1,8 +1,9 @@
 //! Which rules the kernel enforces, and why not the others: what `forebay check --gate` prints.
 
+use forebay_config::answers::{self, NoAnswers};
 use forebay_config::{Config, GateMode, GateRules, MachineAddress, ProtectConfig};
 use forebay_policy::first::enforced_at;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// A line for each setting of a rule that refuses something.
 pub fn report(config: &Config) -> String {
@@ -27,10 +28,44 @@ pub fn report(config: &Config) -> String {
         text += "What the first segment does not show is judged by the server: TLS, HTTP/2, heads over two \
                  segments, and requests behind the first of a connection.\n";
     }
+    if config.gate_answers {
+        answered(&mut text, config);
+    }
     if is_on {
         config.protects.iter().for_each(|other| protected(&mut text, config, other, judges));
     }
     text
+}
+
+/// For which sites and addresses the kernel gives answers.
+fn answered(text: &mut String, config: &Config) {
+    let mut line = |what: fmt::Arguments<'_>, why: &[NoAnswers]| {
+        let _ = match why {
+            [] => writeln!(
+                text,
+                "answers: {what}: small files of the cache are answered in the kernel"
+            ),
+            _ => {
+                let why: Vec<_> = why.iter().map(ToString::to_string).collect();
+                writeln!(text, "answers: {what}: by the server alone: {}", why.join("; "))
+            }
+        };
+    };
+    let of_all = answers::of_process(config);
+    if !of_all.is_empty() {
+        return line(format_args!("all"), &of_all);
+    }
+    for listener in &config.listeners {
+        for endpoint in &listener.listen {
+            let why: Vec<_> = answers::of_endpoint(listener, endpoint).into_iter().collect();
+            line(format_args!("address {endpoint}"), &why);
+        }
+    }
+    for site in &config.sites {
+        line(format_args!("site \"{}\"", site.name()), &answers::of_site(site));
+    }
+    *text += "Of a site, those answers are given that are the same for whoever asks: forebay answers says of a \
+              server that runs which these are, and why not the others.\n";
 }
 
 /// What is done for a server besides this one.

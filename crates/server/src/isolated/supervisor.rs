@@ -518,7 +518,9 @@ impl Supervisor {
             return Err("other addresses need a restart".to_owned());
         }
         let serving = self.serving.as_ref().map(|serving| &serving.config);
-        let gate = |config: &Config| (config.gate, config.gate_charge, config.gate_rules);
+        let gate = |config: &Config| {
+            (config.gate, config.gate_charge, config.gate_rules, config.gate_answers)
+        };
         if serving.is_some_and(|serving| gate(serving) != gate(&config)) {
             return Err("another gate needs a restart".to_owned());
         }

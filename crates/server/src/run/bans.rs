@@ -3,9 +3,12 @@
 use super::{Event, Later, Server};
 use crate::ban_files::ChangedBans;
 use crate::command::CommandAnswer;
+use crate::gate;
+use crate::kernel_answers;
 use crate::policy_command::bans;
 use crate::upgrade::handed::HandedBan;
 use forebay_handler::live::ServingSnapshot;
+use forebay_handler::policy::Enforced;
 use forebay_sys::clock;
 use forebay_sys::stderr::say;
 use std::sync::Arc;
@@ -40,6 +43,16 @@ impl Server {
     /// From the next connection and request on, these bans hold.
     pub(super) fn put_bans_in_force(&mut self) {
         let current = self.common.live.get();
+        let bans = self.bans.table();
+        let plain = gate::plain_listeners(&self.plan, &self.listeners());
+        let answers = kernel_answers::learner(
+            current.policy.gate.as_ref().map(Enforced::gate).as_ref(),
+            &self.config,
+            &current.content,
+            &plain,
+            bans.is_some(),
+            current.answers.as_ref(),
+        );
         let next = ServingSnapshot {
             content: Arc::clone(&current.content),
             logs: Arc::clone(&current.logs),
@@ -47,9 +60,10 @@ impl Server {
             certificates: Arc::clone(&current.certificates),
             applications: Arc::clone(&current.applications),
             policy: Arc::clone(&current.policy),
-            bans: self.bans.table(),
+            bans,
             refusals: Arc::clone(&current.refusals),
             sightings: Arc::clone(&current.sightings),
+            answers,
             traces: Arc::clone(&current.traces),
         };
         self.common.live.replace(Arc::new(next));

@@ -4,6 +4,7 @@ use super::Server;
 use super::takeover::Wanted;
 use crate::command::{CommandAnswer, CommandKind, CommandRequest};
 use crate::isolated::{changes, kept_gate};
+use crate::kernel_answers;
 use crate::policy_command::{self, CommandContext, ConnectionBounds};
 use crate::reload::RuleChange;
 use crate::upgrade::handed::{Handed, HandedBan, HandedOverride};
@@ -79,6 +80,13 @@ impl Server {
             other if other.starts_with("policy rule remove\n") => {
                 let name = other.lines().nth(1).unwrap_or_default().to_owned();
                 self.ask_for(Wanted::Rule(RuleChange::Remove(name)), Some(reply));
+            }
+            "gate answers" => {
+                let snapshot = self.common.live.get();
+                let has_bans = snapshot.bans.is_some();
+                let report =
+                    kernel_answers::report(snapshot.answers.as_ref(), &self.config, has_bans);
+                let _ = reply.send(report);
             }
             other if other.starts_with("why ") => {
                 let refusals = &self.common.live.get().refusals;

@@ -3,6 +3,7 @@
 
 use super::{Later, Server};
 use crate::admin::RunningAdmin;
+use crate::kernel_answers::AnswersThread;
 use crate::start_error::SAME_SIGNAL;
 use crate::upgrade::earlier::EarlierServers;
 use forebay_config::Role;
@@ -26,6 +27,12 @@ impl Server {
         }
     }
 
+    /// The kernel gives no answers any more, and what it has given is logged.
+    pub(super) fn end_answers(&mut self) {
+        self.common.live.get().answers.iter().for_each(|learner| learner.close());
+        self.answers.take().into_iter().for_each(AnswersThread::end);
+    }
+
     /// Other processes have the clients that come from now on. Those that are here get one more answer on each
     /// connection; what is left at the end of this time is drained within it, and for half of it at most.
     pub(super) fn be_replaced(&mut self, time: Duration) {
@@ -37,6 +44,7 @@ impl Server {
         // the storage is another's from now on
         self.acme = None;
         self.let_gate_go();
+        self.end_answers();
         self.leave_clients(patience);
         say(format_args!(
             "replaced: connections open: {}, each gets one more answer if it asks within {patience:?}",
@@ -138,6 +146,7 @@ impl Server {
         // an authority would find no server here
         self.acme = None;
         self.status.drains();
+        self.end_answers();
         self.give_all(LoopOrder::Drain);
         // groups that drain hold duplicates and take what is queued; a command that asks how far
         // they are finds the admin listener, unless that of the next generation answers there
@@ -203,6 +212,7 @@ impl Server {
     /// Ends what serves no clients, and says how it went.
     pub(super) fn finish(mut self, reason: &str, ended: Ended) {
         self.admin.take().into_iter().for_each(RunningAdmin::stop);
+        self.end_answers();
         self.listeners().end(&[]);
         if let Some(firewall) = &self.common.firewall {
             firewall.end();

@@ -17,6 +17,7 @@ use crate::firewall::relayed::FirewallRelay;
 use crate::firewall::sets::{self, SetReader};
 use crate::gate;
 use crate::isolated;
+use crate::kernel_answers::{self, AnswersThread};
 use crate::launcher::{self, Launchers, StartedLauncher};
 use crate::listen::Listeners;
 use crate::notify::Notifier;
@@ -166,6 +167,17 @@ impl Server {
         sightings.switch(config.admin.page);
         let role = config.place.as_ref().map(|place| place.role);
         let traces = Tracing::new(&config.traces, role, &Arc::default());
+        let bans_table = bans.table();
+        let plain = gate::plain_listeners(&plan, &listeners);
+        let answers = kernel_answers::learner(
+            gate.as_ref(),
+            &config,
+            &content,
+            &plain,
+            bans_table.is_some(),
+            None,
+        );
+        let answering = gate.clone().filter(|gate| gate.answers_requests());
         let common = Common {
             live: Arc::new(LiveSnapshot::new(Arc::new(ServingSnapshot {
                 content,
@@ -180,9 +192,10 @@ impl Server {
                     firewall.as_ref().map(|firewall| firewall.dropped()),
                     counts,
                 )),
-                bans: bans.table(),
+                bans: bans_table,
                 refusals: Arc::default(),
                 sightings,
+                answers,
                 traces,
             }))),
             admission: ConnectionAdmission::new(plan.connections, plan.connections_per_client),
@@ -243,6 +256,7 @@ impl Server {
             launchers,
             keeps_up_applications: false,
             exporter: Exporter::default(),
+            answers: None,
             gate_line,
             gate_trouble: None,
             later: Vec::new(),
@@ -267,6 +281,11 @@ impl Server {
         }
         left.iter().for_each(|left| server.restore_bans(&left.bans));
         let is_successor = inheritance.is_some();
+        if let Some(gate) = &answering {
+            let thread = AnswersThread::start(gate, &server.common);
+            server.answers =
+                Some(thread.map_err(resources("a thread for what the kernel answers"))?);
+        }
         // clients are served from here on
         for prepared in prepared {
             server.begin(prepared).map_err(resources("a thread"))?;

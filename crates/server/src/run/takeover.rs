@@ -5,6 +5,8 @@ use super::{Event, Later, Server};
 use crate::admin::{AdminListener, RunningAdmin};
 use crate::command::{CommandAnswer, PolicyChange};
 use crate::engines::Prepared;
+use crate::gate;
+use crate::kernel_answers;
 use crate::listen::ARRIVAL;
 use crate::reload::{self, ChangeTo, Current, NextConfiguration, ReloadError, RuleChange};
 use crate::spool;
@@ -13,7 +15,7 @@ use forebay_config::{AddressSets, Config};
 use forebay_engine::control::LoopOrder;
 use forebay_handler::client::TrustedProxies;
 use forebay_handler::live::ServingSnapshot;
-use forebay_handler::policy::InForce;
+use forebay_handler::policy::{Enforced, InForce};
 use forebay_handler::traces::Tracing;
 use forebay_sys::stderr::say;
 use std::collections::VecDeque;
@@ -297,6 +299,15 @@ impl Server {
         let refusals = Arc::clone(&current.refusals);
         let sightings = Arc::clone(&current.sightings);
         sightings.switch(config.admin.page);
+        let plain = gate::plain_listeners(&plan, &self.listeners());
+        let answers = kernel_answers::learner(
+            current.policy.gate.as_ref().map(Enforced::gate).as_ref(),
+            &config,
+            &content,
+            &plain,
+            bans.is_some(),
+            current.answers.as_ref(),
+        );
         let before = &current.traces;
         let traces = Tracing::new(&config.traces, before.role, &before.queue);
         let next = ServingSnapshot {
@@ -309,6 +320,7 @@ impl Server {
             bans,
             refusals,
             sightings,
+            answers,
             traces,
         };
         spool::bound(next.applications.spool(), &config);

@@ -257,7 +257,7 @@ fn has_field(head: &[u8], name: &str) -> bool {
 }
 
 /// The choice of what the client is answered with.
-enum ChosenVariant {
+pub(crate) enum ChosenVariant {
     /// The variant with this index.
     Variant(usize),
     /// The variant for this place, which must be made first.
@@ -276,14 +276,18 @@ fn choose(found: &FoundFile, head: &Head<'_>) -> ChosenVariant {
     if !has_field && found.encoded.is_empty() || is_alone && !gives_weights() {
         return ChosenVariant::Variant(0);
     }
+    choose_by(found, &Preference::of(head))
+}
+
+/// The same by what the client takes.
+pub(crate) fn choose_by(found: &FoundFile, preference: &Preference) -> ChosenVariant {
     // a file that is in a coding by its name is nothing else, whatever the client accepts
     if found.identity.coding != Coding::Identity {
         return ChosenVariant::Variant(0);
     }
-    let preference = Preference::of(head);
     let files = found.variants().map(|variant| (variant.coding, variant.size));
     let choice = match &found.on_demand {
-        Some(on_demand) => on_demand.choose(&preference, files),
+        Some(on_demand) => on_demand.choose(preference, files),
         None => preference.choose(files).map(CodingChoice::File),
     };
     match choice {

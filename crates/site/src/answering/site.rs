@@ -1,10 +1,12 @@
 //! One loop's part: finds the entry for a request and answers with it.
 
 mod brought;
+pub(crate) mod hot;
 mod looked;
 mod stopped;
 mod worked;
 
+use self::hot::HotSlots;
 use crate::access::auth::{self, Own, VerifiedPassword};
 use crate::access::guard::{self, Guard, Stop};
 use crate::answering::answer::{AnswerParts, Boundaries, Instead};
@@ -62,6 +64,10 @@ pub struct Site {
     pub(crate) credentials: Own,
     /// The answers of each site to clients that the policy refuses.
     pub(crate) turned: Arc<[Turned]>,
+    /// Whether it is noted which answers are asked for again and again.
+    pub(crate) notes_hot: bool,
+    /// Where the last answer was found, if it is one.
+    pub(crate) hot: Option<HotSlots>,
 }
 
 impl Site {
@@ -86,6 +92,8 @@ impl Site {
             known: KnownOfRequest::default(),
             values: Arc::default(),
             credentials: Own::default(),
+            notes_hot: false,
+            hot: None,
         }
     }
 
@@ -156,6 +164,7 @@ impl Site {
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<SiteJob> {
         self.credentials.has_passed = false;
+        self.hot = None;
         let Some(site) = self.site_of(request) else { return self.misdirected(request, reply) };
         let asked = &mut SiteRequest { site, request, reply };
         match request.head.method {
@@ -221,7 +230,8 @@ impl Site {
         let Some(hit) = front.find(front.front_key(site, raw), site, raw, *now_ms) else {
             return self.search(client, asked);
         };
-        let Hit { ticket, tell, entry } = hit;
+        let Hit { ticket, tell, is_hot, entry } = hit;
+        let hot = HotSlots { site, asked: ticket, inner: None };
         // this guard is the path's; `follow` checks that of the file which an alias leads to
         if let Some(guard) = &entry.guard
             && let Err(stop) =
@@ -248,6 +258,9 @@ impl Site {
         match answer.write(entry, asked.reply) {
             Ok(()) => {
                 self.metrics.add(Counter::CacheHits, 1);
+                if is_hot && self.notes_hot {
+                    self.hot = Some(hot);
+                }
                 ProcessOutcome::Replied
             }
             Err(Instead::Follow) => {
@@ -294,7 +307,7 @@ impl Site {
             ..
         } = self;
         let hit = front.find(front.front_key(site, path), site, path, *now_ms);
-        let (Some(Hit { ticket, tell, entry }), Some(vhost)) =
+        let (Some(Hit { ticket, tell, is_hot, entry }), Some(vhost)) =
             (hit.filter(|hit| is_true(hit.entry)), content.vhosts.get(site as usize))
         else {
             return self.search_on(client, asked);
@@ -321,6 +334,13 @@ impl Site {
         match answer.write(entry, asked.reply) {
             Ok(()) => {
                 self.metrics.add(Counter::CacheHits, 1);
+                // what conditions have led to has no slot of its path
+                if is_hot
+                    && self.notes_hot
+                    && let Some(asked) = outer
+                {
+                    self.hot = Some(HotSlots { site, asked, inner: Some(ticket) });
+                }
                 ProcessOutcome::Replied
             }
             Err(Instead::Follow) if outer.is_none() => {
@@ -408,8 +428,13 @@ impl Site {
         // Asked for before, so worth a place in the loop's own table. What a job has just made is not:
         // a client that asks for many files once would have the table hold what the store lets go of.
         self.remember(site, request.head.path, &entry);
+        let hot = self.notes_hot.then(|| Arc::clone(&entry)).filter(|entry| entry.is_hot());
         let loaded = Loaded { entry, inner: None, piped: None };
-        self.answer_with(loaded, client, asked)
+        let outcome = self.answer_with(loaded, client, asked);
+        if let (Some(entry), ProcessOutcome::Replied) = (hot, &outcome) {
+            self.note_shared(&entry, asked);
+        }
+        outcome
     }
 
     /// The entry from the shared cache if it can be answered with.

@@ -140,7 +140,12 @@ impl OnDemand {
         })
     }
 
-    /// The variant that was made for this place.
+    /// The coding that belongs in the place.
+    pub(crate) fn coding(&self, place: usize) -> Option<Coding> {
+        self.codings.get(place).copied()
+    }
+
+    /// What was made for the place.
     #[inline]
     pub(crate) fn variant(&self, place: usize) -> Option<&Variant> {
         self.made.get(place)?.get()?.as_ref()

@@ -7,15 +7,19 @@ use crate::cache::entry_key::{AliasKey, EntryKey, OutcomeKey};
 use crate::heads::pages::Page;
 use crate::routing::redirection::Redirection;
 use crate::rules::ConditionBits;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The memory that an entry costs besides its bytes: itself, its key, its place in the cache, and
 /// the names under which changes find it. An estimate.
 const OVERHEAD_BYTES: u64 = 1024;
 
+/// What is called before the cache lets go of an answer that is kept elsewhere. It may be called more than once, and
+/// from any thread, under locks of the cache: it must not ask the cache anything.
+pub type LetGo = Arc<dyn Fn() + Send + Sync>;
+
 /// Everything about one path.
-#[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) key: EntryKey,
     pub(crate) what: EntryKind,
@@ -34,7 +38,25 @@ pub(crate) struct Entry {
     /// The mark of the registration by which changes find the entry; set when the registration is
     /// void.
     registration: Mutex<Weak<AtomicBool>>,
+    /// How often it was found in the shared cache since its files were looked at.
+    shared_hits: AtomicU32,
+    /// What is called before it dies, for those who give its answer in this server's place.
+    let_go: Mutex<Vec<LetGo>>,
 }
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("key", &self.key)
+            .field("what", &self.what)
+            .finish_non_exhaustive()
+    }
+}
+
+/// With so many hits in the shared cache an entry is one that is asked for again and again.
+const HOT_HITS: u32 = 2;
+/// And that is said again once in so many.
+const SAY_EVERY: u32 = 64;
 
 /// The freshness of an entry whose files changed, or that was evicted.
 pub(crate) const DEAD: u64 = 0;
@@ -163,6 +185,7 @@ impl Entry {
         };
         let fresh_until_ms = AtomicU64::new(1);
         let (guard, made_bytes, registration) = (None, AtomicU64::new(0), Mutex::default());
+        let (shared_hits, let_go) = (AtomicU32::new(0), Mutex::default());
         Entry {
             key,
             what,
@@ -172,6 +195,8 @@ impl Entry {
             fresh_until_ms,
             made_bytes,
             registration,
+            shared_hits,
+            let_go,
         }
     }
 
@@ -204,9 +229,43 @@ impl Entry {
         now_ms < self.fresh_until_ms.load(Relaxed)
     }
 
-    /// Marks the entry dead. Returns whether it was alive.
+    /// Marks the entry dead. Returns whether it was alive. The kernel, if it gives this answer, has let go of it before.
     pub(crate) fn kill(&self) -> bool {
-        self.fresh_until_ms.swap(DEAD, Relaxed) != DEAD
+        self.is_let_go();
+        let was_alive = self.fresh_until_ms.swap(DEAD, Relaxed) != DEAD;
+        // somebody may have begun to keep it between the two
+        self.is_let_go();
+        was_alive
+    }
+
+    /// Has those let go of it that keep it elsewhere.
+    fn is_let_go(&self) {
+        // what is called takes locks of its own, under which the next method may be called
+        let called = self.let_go.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        called.iter().for_each(|let_go| let_go());
+    }
+
+    /// Its answer is given elsewhere, too. Whoever has begun that looks afterwards whether it is
+    /// [dead](Entry::is_dead): the lock orders the two.
+    pub(crate) fn keep_elsewhere(&self, let_go: &LetGo) {
+        self.let_go.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(let_go));
+    }
+
+    /// Its answer is not given any more where this is called.
+    pub(crate) fn release(&self, let_go: &LetGo) {
+        let mut called = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
+        called.retain(|one| !Arc::ptr_eq(one, let_go));
+    }
+
+    /// It was found in the shared cache. Whether that happens again and again; said now and then.
+    pub(crate) fn is_hot(&self) -> bool {
+        let hits = self.shared_hits.fetch_add(1, Relaxed) + 1;
+        hits == HOT_HITS || hits.is_multiple_of(SAY_EVERY)
+    }
+
+    /// Until when it may be answered with; [`DEAD`] for not any more.
+    pub(crate) fn fresh_until_ms(&self) -> u64 {
+        self.fresh_until_ms.load(Relaxed)
     }
 
     pub(crate) fn is_dead(&self) -> bool {
@@ -216,6 +275,7 @@ impl Entry {
     /// Makes the entry fresh until `until_ms`, unless it is dead.
     pub(crate) fn freshen(&self, until_ms: u64) {
         let alive = |old| (old != DEAD).then_some(until_ms.max(1));
+        self.shared_hits.store(0, Relaxed);
         // Err only means that the entry is dead, which must stay so.
         let _ = self.fresh_until_ms.fetch_update(Relaxed, Relaxed, alive);
     }

@@ -16,6 +16,8 @@ const MOST_PATH_BYTES: usize = 512;
 /// The number of hits of a slot after which it reports to the shared cache that its entry is in
 /// use.
 const TOUCH_EVERY: u32 = 64;
+/// With so many hits a path is one that is asked for again and again.
+const HOT_HITS: u32 = 2;
 
 /// A second piece of a body that would be smaller than this goes with the first.
 const CRUMB_BYTES: usize = 8 * 1024;
@@ -58,6 +60,8 @@ pub(crate) struct Hit<'f> {
     pub(crate) ticket: SlotRef,
     /// The shared cache should be informed now.
     pub(crate) tell: bool,
+    /// The path is asked for again and again; said now and then.
+    pub(crate) is_hot: bool,
     pub(crate) entry: &'f Arc<Entry>,
 }
 
@@ -121,8 +125,9 @@ impl Front {
         }
         slot.uses = slot.uses.wrapping_add(1);
         let tell = slot.uses.is_multiple_of(TOUCH_EVERY);
+        let is_hot = tell || slot.uses == HOT_HITS;
         let ticket = SlotRef { index: (front_key.first + at) as u32, version: slot.version };
-        Some(Hit { ticket, tell, entry: slot.entry.as_ref()? })
+        Some(Hit { ticket, tell, is_hot, entry: slot.entry.as_ref()? })
     }
 
     /// The fresh entry for the path, without counting a hit.

@@ -6,6 +6,7 @@ mod applications;
 mod bodies;
 mod clients;
 mod conditions;
+mod fixed;
 mod hosts;
 mod lists;
 mod paths;

@@ -3,8 +3,8 @@
 use super::{HandedKernel, OfClasses, ProtectedServer};
 use forebay_config::{GateCharge, GateRules};
 use forebay_gate::{
-    Charge, ClassSockets, Count, FirstCount, Gate, GateError, HandedFilters, HandedGate,
-    OtherServer,
+    AnswerRoom, Charge, ClassSockets, Count, FirstCount, Gate, GateError, HandedFilters,
+    HandedGate, OtherServer,
 };
 use forebay_metrics::{GateFigures, GateRule};
 use forebay_policy::rule::Degree;
@@ -18,6 +18,10 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+
+mod answers;
+
+pub use answers::GivenAnswers;
 
 /// Of very many rules only so many are told of.
 const MOST_RULES: usize = 1000;
@@ -74,7 +78,7 @@ impl KernelTables {
 
 impl KernelGate {
     /// One that `steers` also answers SYNs, where classes have sockets, and judges first requests if `rules` are to be
-    /// enforced on them. It takes the place of one that another process has handed, where it is attached.
+    /// enforced on them; with `answers` it gives answers of the cache. It takes the place of one that another process has handed, where it is attached.
     ///
     /// # Errors
     /// Why this machine cannot.
@@ -82,15 +86,23 @@ impl KernelGate {
         charge: GateCharge,
         steers: bool,
         rules: GateRules,
+        answers: bool,
         before: Option<(HandedKernel, Vec<OwnedFd>)>,
     ) -> Result<KernelGate, String> {
+        let room = (answers && steers).then(AnswerRoom::default);
         let charge = match charge {
             GateCharge::Syn => Charge::AtSyn,
             GateCharge::Handshake => Charge::AtHandshake,
         };
         let gate = match before.and_then(|(text, descriptors)| handed(text, descriptors)) {
-            Some(before) => Gate::load_after(charge, steers, before),
-            None => load(charge, steers),
+            Some(before) => match &room {
+                Some(room) => Gate::load_answering_after(charge, room, before),
+                None => Gate::load_after(charge, steers, before),
+            },
+            None => match &room {
+                Some(room) => Gate::load_answering(charge, room),
+                None => load(charge, steers),
+            },
         };
         let gate = gate.and_then(|gate| match gate.has_filters() || gate.has_links() {
             true => Ok(gate),
@@ -200,6 +212,9 @@ impl KernelGate {
     /// What it does, in words.
     pub fn does(&self) -> &'static str {
         match (self.steers(), self.0.has_filters()) {
+            (true, _) if self.answers_requests() => {
+                "the kernel judges SYNs and first requests, queues by class, and answers requests for small files"
+            }
             (true, _) if self.judges_requests() => {
                 "the kernel judges SYNs and first requests, and queues by class"
             }
@@ -334,6 +349,9 @@ impl KernelGate {
                 ("silent", first(FirstCount::Held)),
                 ("reset", first(FirstCount::Cut)),
             ],
+            answers_requests: self.answers_requests(),
+            served: self.served(),
+            behind_served: self.behind_served(),
             damaged: first(FirstCount::Damaged),
             by_rank: self.first_requests(ranks),
             held: vec![("bare", count(Count::Bare)), ("early", count(Count::Later))],

@@ -1,14 +1,17 @@
 //! Without the feature `gate`: there is none, so nothing of this is ever reached.
 
 use super::{HandedKernel, OfClasses, ProtectedServer};
+use crate::kernel_answers::{AnswerKeeper, AnswerKey, GivenAnswer};
 use forebay_config::{GateCharge, GateRules};
 use forebay_metrics::GateFigures;
 use forebay_policy::rule::Degree;
 use forebay_policy::{GivenWord, Policy};
+use forebay_site::FixedAnswer;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 /// Whether this program has the gate.
 pub fn is_built() -> bool {
@@ -63,6 +66,7 @@ impl KernelGate {
         _charge: GateCharge,
         _steers: bool,
         _rules: GateRules,
+        _answers: bool,
         _before: Option<(HandedKernel, Vec<OwnedFd>)>,
     ) -> Result<KernelGate, String> {
         Err("this program was built without it (the Cargo feature gate)".to_owned())
@@ -73,7 +77,7 @@ impl KernelGate {
     /// # Errors
     /// Always.
     pub fn try_load(steers: bool) -> Result<&'static str, String> {
-        KernelGate::open(GateCharge::default(), steers, GateRules::default(), None)
+        KernelGate::open(GateCharge::default(), steers, GateRules::default(), false, None)
             .map(|gate| gate.rung())
     }
 
@@ -218,6 +222,57 @@ impl KernelGate {
     }
 
     pub(super) fn figures(&self, _ranks: usize) -> GateFigures {
+        match *self {}
+    }
+}
+
+impl AnswerKeeper for KernelGate {
+    fn keep(&self, _: &AnswerKey, _: &FixedAnswer, _: u32) -> Result<u32, String> {
+        match *self {}
+    }
+
+    fn let_go(&self, _: &AnswerKey) {
+        match *self {}
+    }
+
+    fn let_all_go(&self) {
+        match *self {}
+    }
+}
+
+/// What the kernel has answered, which is nothing.
+#[derive(Debug)]
+pub enum GivenAnswers {}
+
+impl GivenAnswers {
+    /// Hands out nothing.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn read(&mut self, _: impl FnMut(&GivenAnswer<'_>)) -> io::Result<usize> {
+        match *self {}
+    }
+}
+
+impl KernelGate {
+    /// It does not.
+    pub fn answers_requests(&self) -> bool {
+        match *self {}
+    }
+
+    /// There are none.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn renew_answers(&self, _unix_s: u64, _lasts: Duration) -> Result<(), String> {
+        match *self {}
+    }
+
+    /// There are none.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn given_answers(&self) -> Result<GivenAnswers, String> {
         match *self {}
     }
 }

@@ -111,7 +111,7 @@ pub(super) fn gate(
     let handed = inheritance.and_then(Inheritance::gate).or(left.flatten());
     let is_other_gate = line.as_ref().is_some_and(|line| !line.judges());
     let follows = handed.is_some() || is_successor || is_other_gate;
-    let gate = gate::open(config.gate, config.gate_charge, config.gate_rules, handed);
+    let gate = gate::open(config, handed);
     Ok(OpenedGate { gate: gate.map_err(RunError::Gate)?, line, follows })
 }
 

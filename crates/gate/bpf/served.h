@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
+ *
+ * A connection goes on behind an answer from the cache, without a socket: what its client sends again is answered again,
+ * its FIN by one, and its next request is judged, looked up, and else becomes a connection in the middle, with the numbers
+ * that it has. Reads `control`, `segments`, `listeners` and the tables, reads and writes `served`, writes `replies` and
+ * `serves`.
+ */
+#pragma once
+
+/* What becomes of a segment. */
+enum go_on {
+	GO_ON_OTHER, /* it is of no such connection */
+	GO_ON_DROP,
+	GO_ON_STACK,
+	GO_ON_SEND,   /* what `replies` says */
+	GO_ON_RESET,
+	GO_ON_REFUSE, /* by an error, which is in `replies` */
+	GO_ON_SERVE,  /* it is the next request */
+};
+
+/* So far a client's segment may be behind what has come. */
+#define MOST_AHEAD 65536
+
+/* Whether a segment is of the connection: it acknowledges what was before the answer, the answer or its FIN, and has a
+ * number that it can have by now. */
+static __always_inline bool is_of_served(const struct segment *s, const struct gate_served *note)
+{
+	u32 acked = s->acknowledged - note->begin, all = note->end - note->begin;
+
+	if (note->marks & GATE_SERVED_FIN)
+		all += 1;
+	return acked <= all && s->sequence - note->first <= note->next - note->first + MOST_AHEAD;
+}
+
+/* Acknowledges all that has come, with what the client has not got yet: a reset if that is not here any more. */
+static __always_inline int say(const struct segment *s, const struct gate_served *note, struct reply *reply,
+			       u32 counts)
+{
+	u32 acked = s->acknowledged - note->begin, all = note->end - note->begin;
+	bool has_fin = note->marks & GATE_SERVED_FIN;
+	u32 slot = note->slot;
+	struct gate_object *object;
+
+	reply->acknowledged = note->next;
+	reply->kept = note->kept;
+	reply->object = GATE_NO_SLOT;
+	reply->sends = 0;
+	if (acked < all) {
+		object = bpf_map_lookup_elem(&objects, &slot);
+		if (!object || *(volatile u32 *)&object->number != note->number) {
+			/* its place has another one by now */
+			count_serve(GATE_SERVE_LOST);
+			bpf_map_delete_elem(&served, &s->tuple);
+			reply->is_reset = 1;
+			reply->ends = 0;
+			return GO_ON_RESET;
+		}
+		reply->sequence = note->begin;
+		reply->object = note->slot;
+		reply->number = note->number;
+		reply->sends = note->marks;
+		count_serve(counts == GATE_SERVE_ACKED ? GATE_SERVE_REPEATED : counts);
+		return GO_ON_SEND;
+	}
+	reply->sequence = s->acknowledged;
+	if (acked == all && has_fin)
+		reply->sends = GATE_SERVED_FIN;
+	count_serve(counts);
+	return GO_ON_SEND;
+}
+
+/* The next request: judged by the rules for requests, those for connections have let it through before. */
+static __always_inline int judge_next(struct __sk_buff *skb, struct segment *s, const struct gate_served *note,
+				      struct reply *reply, const struct gate_control *set, u32 listener)
+{
+	u32 zero = 0, kept = note->kept, requests = note->requests, of_first = rank_of(skb, 0);
+	struct found *f = bpf_map_lookup_elem(&found, &zero);
+	bool is_certain;
+
+	if (!f)
+		return GO_ON_DROP;
+	if (set->judges) {
+		switch (judge_first(FIRST_GOES, scale_of(kept))) {
+		case TC_ACT_SHOT:
+			return GO_ON_DROP;
+		case SEND_REPLY:
+			/* its end is in `refused` */
+			bpf_map_delete_elem(&served, &s->tuple);
+			reply->is_reset = 0;
+			return GO_ON_REFUSE;
+		case SEND_RESET:
+			bpf_map_delete_elem(&served, &s->tuple);
+			reply->is_reset = 1;
+			reply->ends = 0;
+			return GO_ON_RESET;
+		}
+	}
+	is_certain = set->judges && (f->judgement == FIRST_GOES || f->judgement == FIRST_CHARGED) &&
+		     (of_first & GATE_UNJUDGED) != GATE_UNJUDGED && !(s->flags & (TCP_FIN | TCP_URG));
+	reply->listener = is_certain ? listener : 0;
+	reply->kept = kept;
+	reply->rank = of_first;
+	reply->requests = requests;
+	return GO_ON_SERVE;
+}
+
+/* What comes in its place, behind all that has come. */
+static __always_inline int go_on_in_order(struct __sk_buff *skb, struct segment *s, struct gate_served *note,
+					  struct reply *reply, const struct gate_control *set, u32 listener)
+{
+	if (note->marks & GATE_SERVED_FIN) {
+		if (behind(s) - note->first > MOST_MORE) {
+			count_serve(GATE_SERVE_CUT);
+			reply->is_reset = 1;
+			reply->ends = 0;
+			return GO_ON_RESET;
+		}
+		note->next = behind(s);
+		return say(s, note, reply, GATE_SERVE_ACKED);
+	}
+	if (!s->data_bytes) {
+		note->next += 1;
+		note->marks |= GATE_SERVED_FIN;
+		return say(s, note, reply, GATE_SERVE_ENDED);
+	}
+	/* two answers could not both be sent again */
+	if (s->acknowledged != note->end) {
+		count_serve(GATE_SERVE_EARLY);
+		return GO_ON_DROP;
+	}
+	return judge_next(skb, s, note, reply, set, listener);
+}
+
+/* Whether the connection still has no socket, and whoever listens could make one: the number of the listener's answers and
+ * 1; 0 if there is a socket. */
+static __always_inline u32 listener_of_served(struct bpf_sock *socket, const struct segment *s)
+{
+	struct gate_sockets *known = ours(socket, s);
+
+	if (!known || !(known->marks & GATE_STEERED) || !is_of_family(known, socket, s))
+		return 0;
+	return known->answers + 1;
+}
+
+static __always_inline int go_on_after_served(struct __sk_buff *skb, struct segment *s, struct reply *reply,
+					      const struct gate_control *set)
+{
+	struct gate_served *note = bpf_map_lookup_elem(&served, &s->tuple);
+	struct bpf_sock *socket;
+	u32 listener;
+
+	if (!note || !is_of_served(s, note))
+		return GO_ON_OTHER;
+	socket = socket_of(skb, s);
+	if (!socket) {
+		/* nobody listens any more: the stack resets it */
+		count_serve(GATE_SERVE_LOST);
+		bpf_map_delete_elem(&served, &s->tuple);
+		return GO_ON_STACK;
+	}
+	listener = listener_of_served(socket, s);
+	bpf_sk_release(socket);
+	if (!listener) {
+		/* the connection was made */
+		bpf_map_delete_elem(&served, &s->tuple);
+		return GO_ON_OTHER;
+	}
+	if (!s->data_bytes && !(s->flags & TCP_FIN)) {
+		if (s->sequence != note->next)
+			return say(s, note, reply, GATE_SERVE_ACKED);
+		count_serve(GATE_SERVE_HELD);
+		return GO_ON_DROP;
+	}
+	/* what is not as it was sent the stack drops */
+	if (!is_intact(skb)) {
+		count_first(GATE_FIRST_DAMAGED);
+		return GO_ON_STACK;
+	}
+	if (s->sequence == note->next)
+		return go_on_in_order(skb, s, note, reply, set, listener - 1);
+	/* again, or too early */
+	return say(s, note, reply, GATE_SERVE_ACKED);
+}

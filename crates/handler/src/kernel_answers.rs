@@ -1,0 +1,181 @@
+//! Answers that the kernel gives in this server's place: which it learns, and when it lets go of them.
+//!
+//! In: answers of the data cache that are asked for again and again, from whichever loop has just given one. Out: what
+//! the kernel keeps ([`AnswerKeeper`]), and for an operator what it does not keep and why.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`learner`] | what is kept, within bounds, and the order in which it is let go of |
+//!
+//! What the kernel has answered comes back as a record, of which
+//! [`RequestHandler::record`](crate::RequestHandler::record) makes counts and a line of the log.
+
+pub mod learner;
+
+use forebay_policy::first;
+use forebay_site::{FixedAnswer, NotFixed};
+use std::fmt;
+use std::net::SocketAddr;
+
+/// Bytes of host and path together, at most.
+pub const MOST_KEY_BYTES: usize = 192;
+
+/// Bytes of head and body in one segment of Ethernet, with times.
+pub const MOST_ANSWER_BYTES: usize = 1448;
+
+/// What is added to each head: `Date`, the longest that is said of the connection, and the empty line.
+pub const ADDED_BYTES: usize =
+    "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nConnection: close\r\n\r\n".len();
+
+/// By what the kernel finds an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AnswerKey {
+    /// The address that the listener is bound to.
+    pub listener: SocketAddr,
+    /// The host in small letters, as the client sends it: with or without a port.
+    pub host: Box<[u8]>,
+    /// The path as the client sends it. There is no query.
+    pub path: Box<[u8]>,
+}
+
+impl AnswerKey {
+    /// The key of requests at this listener for this host, path and query; `None` if the kernel does not read them.
+    pub fn of(
+        listener: SocketAddr,
+        host: &[u8],
+        path: &[u8],
+        query: Option<&[u8]>,
+    ) -> Option<AnswerKey> {
+        let is_short = host.len() + path.len() <= MOST_KEY_BYTES && path.len() <= first::MOST_PATH;
+        let host = host.to_ascii_lowercase();
+        let is_read = query.is_none() && is_short && first::is_plain(path) && is_plain_host(&host);
+        is_read.then(|| AnswerKey { listener, host: host.into(), path: path.into() })
+    }
+
+    /// What it takes to keep it.
+    fn bytes(&self) -> usize {
+        self.host.len() + self.path.len()
+    }
+}
+
+/// Whether a host is a name or an IPv4 address, perhaps with a port.
+fn is_plain_host(host: &[u8]) -> bool {
+    let (name, port) = match host.iter().position(|byte| *byte == b':') {
+        Some(at) => (&host[..at], &host[at + 1..]),
+        None => (host, &b"80"[..]),
+    };
+    (1..=first::MOST_HOST).contains(&name.len())
+        && name.iter().all(first::is_of_host)
+        && !name.ends_with(b".")
+        && (1..=5).contains(&port.len())
+        && port.iter().all(u8::is_ascii_digit)
+}
+
+impl fmt::Display for AnswerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AnswerKey { listener: _, host, path } = self;
+        write!(f, "{}{}", String::from_utf8_lossy(host), String::from_utf8_lossy(path))
+    }
+}
+
+/// A keeper of answers, which gives them in this server's place.
+pub trait AnswerKeeper: Send + Sync {
+    /// Gives this answer from now on, on connections that have at most so many requests. Returns a number that no other
+    /// answer has.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    fn keep(&self, key: &AnswerKey, answer: &FixedAnswer, requests: u32) -> Result<u32, String>;
+
+    /// Gives it no more: when this returns, no request that comes is answered by it.
+    fn let_go(&self, key: &AnswerKey);
+
+    /// Gives none of them any more, from one moment to the next.
+    fn let_all_go(&self);
+}
+
+/// A request that the kernel has answered.
+#[derive(Clone, Copy, Debug)]
+pub struct GivenAnswer<'g> {
+    /// The number of its answer.
+    pub number: u32,
+    /// The client.
+    pub client: SocketAddr,
+    /// The address that it has reached.
+    pub local: SocketAddr,
+    /// When, in nanoseconds of the monotonic clock.
+    pub at_ns: u64,
+    /// The head of the request.
+    pub head: &'g [u8],
+    /// The status of the answer.
+    pub status: u16,
+    /// Bytes of the body that were sent.
+    pub body_bytes: u64,
+    /// Bytes of head and body.
+    pub sent_bytes: u64,
+}
+
+/// Why an answer that is asked for again and again is not given by the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotLearned {
+    /// The answer is not the same for every client, or cannot be kept.
+    NotFixed(NotFixed),
+    /// The site has settings that stand in the way.
+    Site,
+    /// There is no room, and what is kept is asked for more often.
+    Full,
+    /// The kernel refuses it, and says this.
+    Kernel(String),
+}
+
+impl fmt::Display for NotLearned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotLearned::NotFixed(why) => why.fmt(f),
+            NotLearned::Site => {
+                f.write_str("settings of its site stand in the way (forebay check --gate)")
+            }
+            NotLearned::Full => {
+                f.write_str("there is no room, and what is kept is asked for more often")
+            }
+            NotLearned::Kernel(why) => write!(f, "the kernel refuses it: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_what_the_kernel_reads() {
+        let listener = "192.0.2.1:80".parse().unwrap();
+        let of = |host: &str, path: &str| {
+            AnswerKey::of(listener, host.as_bytes(), path.as_bytes(), None)
+        };
+        let text = |host: &str, path: &str| of(host, path).map(|key| key.to_string());
+        assert_eq!(text("A.Example:8080", "/a/B.css").as_deref(), Some("a.example:8080/a/B.css"));
+        assert!(of("192.0.2.1", "/").is_some());
+        assert_eq!(AnswerKey::of(listener, b"a", b"/", Some(b"")), None);
+        let long = format!("/{}", "a".repeat(first::MOST_PATH));
+        for (host, path) in [
+            ("", "/"),
+            ("a.", "/"),
+            ("a:", "/"),
+            ("a:123456", "/"),
+            ("a:b", "/"),
+            ("[::1]", "/"),
+            ("a_b c", "/"),
+            ("a", "/%61"),
+            ("a", "//"),
+            ("a", "/.a"),
+            ("a", "/a;b"),
+            ("a", "/a.gz"),
+            ("a", "*"),
+            ("a", &long),
+            (&"a".repeat(64), "/"),
+        ] {
+            assert_eq!(of(host, path), None, "{host}{path}");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What the kernel keeps of one content: bounded, and let go of before the cache does.
+//!
+//! What is asked for again is kept, if that is possible. When all places are taken, an answer that no client has asked
+//! for in the last period makes room. The cache says when an answer is no longer true ([`HotAnswer::keep`]), and the clock
+//! when the cache would look at its file again: then the kernel lets go first.
+
+use super::{ADDED_BYTES, AnswerKeeper, AnswerKey, MOST_ANSWER_BYTES, NotLearned};
+use forebay_site::{FixedAnswer, FixedBytes, HotAnswer, LetGo};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// A period after which what was not asked for may have to make room.
+const PERIOD_MS: u64 = 1000;
+
+/// So long before the cache would look at a file the kernel lets go of it: longer than from one
+/// [look](Learner::look) to the next.
+const LEAD_MS: u64 = 250;
+
+/// Answers that are not learned and that a report names, at most.
+const MOST_REFUSED: usize = 64;
+
+/// What may be learned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LearnerSettings {
+    /// Addresses that listeners are bound to at which the kernel may answer.
+    pub listeners: Vec<SocketAddr>,
+    /// By site, whether its settings stand in the way.
+    pub hindered: Vec<bool>,
+    /// Requests that a connection may have.
+    pub requests: u32,
+    /// Answers, at most.
+    pub most_answers: usize,
+    /// Their bytes, with those of their keys, at most.
+    pub most_bytes: usize,
+    /// The number of the content: [`Site::content_number`](forebay_site::Site::content_number).
+    pub content: u64,
+}
+
+/// What the kernel keeps of one content.
+pub struct Learner {
+    keeper: Arc<dyn AnswerKeeper>,
+    settings: LearnerSettings,
+    state: Mutex<LearnedAnswers>,
+}
+
+impl fmt::Debug for Learner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Learner").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct LearnedAnswers {
+    known: HashMap<AnswerKey, LearnedAnswer>,
+    /// By the number that the keeper has given.
+    numbers: HashMap<u32, AnswerKey>,
+    bytes: usize,
+    /// Tells one learning of a key from the next.
+    learned: u64,
+    period_ms: u64,
+    refused: BTreeMap<AnswerKey, NotLearned>,
+    /// Nothing is learned any more.
+    is_closed: bool,
+}
+
+struct LearnedAnswer {
+    hot: HotAnswer,
+    let_go: LetGo,
+    /// Which learning it was.
+    serial: u64,
+    number: u32,
+    bytes: usize,
+    /// How often the kernel has given it.
+    given: u64,
+    /// As it was when this period, and the one before, began.
+    before: [u64; 2],
+}
+
+/// An answer that the kernel gives, for an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LearnedRow {
+    /// By what it is found.
+    pub key: AnswerKey,
+    /// Bytes of all its forms.
+    pub bytes: usize,
+    /// How often it was given.
+    pub given: u64,
+}
+
+/// What is kept, the most asked for first, and what is asked for again and again, and is not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LearnerReport {
+    /// What is kept.
+    pub learned: Vec<LearnedRow>,
+    /// What is not, and why.
+    pub refused: Vec<(AnswerKey, NotLearned)>,
+}
+
+impl Learner {
+    /// Nothing is learned yet.
+    pub fn new(keeper: Arc<dyn AnswerKeeper>, settings: LearnerSettings) -> Arc<Learner> {
+        Arc::new(Learner { keeper, settings, state: Mutex::default() })
+    }
+
+    /// What may be learned.
+    pub fn settings(&self) -> &LearnerSettings {
+        &self.settings
+    }
+
+    /// The address that the listener is bound to at which a client has reached this one, if the kernel may answer there.
+    pub fn listener_of(&self, local: SocketAddr) -> Option<SocketAddr> {
+        let all = match local.ip() {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let bound = |address: SocketAddr| self.settings.listeners.contains(&address);
+        let all = SocketAddr::new(all, local.port());
+        [local, all].into_iter().find(|address| bound(*address))
+    }
+
+    /// An answer was given that is asked for again and again. It never waits: what is not looked at now comes again.
+    pub fn offer(self: &Arc<Learner>, key: AnswerKey, hot: HotAnswer, now_ms: u64) {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        // it may have been given a moment ago, and be dead by now
+        if state.is_closed || !is_fresh(&hot, now_ms) {
+            return;
+        }
+        match state.known.get(&key) {
+            Some(known) if known.hot == hot => return,
+            Some(_) => self.remove(&mut state, &key),
+            None => {}
+        }
+        match self.learn(&mut state, &key, hot, now_ms) {
+            Ok(()) => _ = state.refused.remove(&key),
+            Err(why) if state.refused.len() < MOST_REFUSED => _ = state.refused.insert(key, why),
+            Err(_) => {}
+        }
+    }
+
+    fn learn(
+        self: &Arc<Learner>,
+        state: &mut LearnedAnswers,
+        key: &AnswerKey,
+        hot: HotAnswer,
+        now_ms: u64,
+    ) -> Result<(), NotLearned> {
+        if self.settings.hindered.get(hot.site() as usize).copied().unwrap_or(true) {
+            return Err(NotLearned::Site);
+        }
+        let answer = hot.fixed(ADDED_BYTES, MOST_ANSWER_BYTES).map_err(NotLearned::NotFixed)?;
+        let bytes = bytes_of(key, &answer);
+        if !self.make_room(state, bytes) {
+            return Err(NotLearned::Full);
+        }
+        state.learned += 1;
+        let serial = state.learned;
+        let (learner, of_closure) = (Arc::downgrade(self), key.clone());
+        let let_go: LetGo = Arc::new(move || {
+            if let Some(learner) = learner.upgrade() {
+                learner.let_go(&of_closure, serial);
+            }
+        });
+        // before the kernel has it: a change from here on calls `let_go`, which waits for the lock
+        hot.keep(&let_go);
+        let number = match self.keeper.keep(key, &answer, self.settings.requests) {
+            Ok(number) => number,
+            Err(why) => {
+                hot.release(&let_go);
+                return Err(NotLearned::Kernel(why));
+            }
+        };
+        let learned =
+            LearnedAnswer { hot, let_go, serial, number, bytes, given: 0, before: [0; 2] };
+        let is_fresh = is_fresh(&learned.hot, now_ms);
+        state.bytes += bytes;
+        state.numbers.insert(number, key.clone());
+        state.known.insert(key.clone(), learned);
+        if !is_fresh {
+            // the cache has let go of the answer before `let_go` was in place
+            self.remove(state, key);
+        }
+        Ok(())
+    }
+
+    /// Lets go of answers that no client has asked for in the last period, until there is room. Returns whether there
+    /// is.
+    fn make_room(&self, state: &mut LearnedAnswers, bytes: usize) -> bool {
+        let LearnerSettings { most_answers, most_bytes, .. } = self.settings;
+        while state.known.len() >= most_answers || state.bytes + bytes > most_bytes {
+            let idle = state.known.iter().filter(|(_, known)| known.given == known.before[1]);
+            let oldest = idle.min_by_key(|(_, known)| known.serial);
+            let Some(key) = oldest.map(|(key, _)| key.clone()) else { return false };
+            self.remove(state, &key);
+        }
+        true
+    }
+
+    /// The cache is about to let go of what was learned then.
+    fn let_go(&self, key: &AnswerKey, serial: u64) {
+        let mut state = self.lock();
+        if state.known.get(key).is_some_and(|known| known.serial == serial) {
+            self.remove(&mut state, key);
+        }
+    }
+
+    fn remove(&self, state: &mut LearnedAnswers, key: &AnswerKey) {
+        let Some(learned) = state.known.remove(key) else { return };
+        self.keeper.let_go(key);
+        learned.hot.release(&learned.let_go);
+        state.numbers.remove(&learned.number);
+        state.bytes -= learned.bytes;
+    }
+
+    /// The kernel has given the answer with this number.
+    pub fn given(&self, number: u32) {
+        let mut state = self.lock();
+        let LearnedAnswers { known, numbers, .. } = &mut *state;
+        if let Some(learned) = numbers.get(&number).and_then(|key| known.get_mut(key)) {
+            learned.given += 1;
+        }
+    }
+
+    /// What is to be done ten times a second or so: the kernel lets go of what the cache would look at again before
+    /// long, and the cache learns which answers are in use.
+    pub fn look(&self, now_ms: u64) {
+        let mut state = self.lock();
+        let over = state.known.iter().filter(|(_, learned)| !is_fresh(&learned.hot, now_ms));
+        let over: Vec<AnswerKey> = over.map(|(key, _)| key.clone()).collect();
+        over.iter().for_each(|key| self.remove(&mut state, key));
+        if now_ms.saturating_sub(state.period_ms) < PERIOD_MS {
+            return;
+        }
+        state.period_ms = now_ms;
+        for learned in state.known.values_mut() {
+            if learned.given != learned.before[0] {
+                learned.hot.touch();
+            }
+            learned.before = [learned.given, learned.before[0]];
+        }
+    }
+
+    /// The kernel lets go of all of it, and nothing is learned any more.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        if state.is_closed {
+            return;
+        }
+        state.is_closed = true;
+        self.keeper.let_all_go();
+        let all: Vec<AnswerKey> = state.known.keys().cloned().collect();
+        all.iter().for_each(|key| self.remove(&mut state, key));
+    }
+
+    /// For an operator.
+    pub fn report(&self) -> LearnerReport {
+        let state = self.lock();
+        let row = |(key, learned): (&AnswerKey, &LearnedAnswer)| LearnedRow {
+            key: key.clone(),
+            bytes: learned.bytes,
+            given: learned.given,
+        };
+        let mut learned: Vec<_> = state.known.iter().map(row).collect();
+        learned.sort_by(|one, other| (other.given, &one.key).cmp(&(one.given, &other.key)));
+        let refused = state.refused.iter().map(|(key, why)| (key.clone(), why.clone())).collect();
+        LearnerReport { learned, refused }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LearnedAnswers> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Learner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Whether the cache gives an answer for a while yet.
+fn is_fresh(hot: &HotAnswer, now_ms: u64) -> bool {
+    hot.fresh_until_ms() > now_ms.saturating_add(LEAD_MS)
+}
+
+fn bytes_of(key: &AnswerKey, answer: &FixedAnswer) -> usize {
+    let forms = answer.forms.iter().filter_map(|form| form.bytes.as_ref());
+    let bytes = forms.map(|FixedBytes { head, not_modified, body, tag }| {
+        head.len() + not_modified.len() + body.len() + tag.len()
+    });
+    key.bytes() + bytes.sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests;

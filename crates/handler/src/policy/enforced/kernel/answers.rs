@@ -1,0 +1,123 @@
+//! Answers that the kernel gives: what the server has learned into what the gate takes, and records of what was given.
+
+use super::KernelGate;
+use crate::kernel_answers::{AnswerKeeper, AnswerKey, GivenAnswer};
+use forebay_gate::{
+    AnswerCount, AnswerName, AnswerRecords, KernelAnswer, KernelVariant, SentVariant,
+};
+use forebay_site::FixedAnswer;
+use std::io;
+use std::time::Duration;
+
+impl AnswerKeeper for KernelGate {
+    fn keep(&self, key: &AnswerKey, answer: &FixedAnswer, requests: u32) -> Result<u32, String> {
+        // what is compared is the order that they are in
+        let variants = answer.forms.iter().zip(0..).map(|(form, place)| KernelVariant {
+            coding: form.coding,
+            compared_bytes: place,
+            sent: form.bytes.as_ref().map(|bytes| SentVariant {
+                lines: &bytes.head,
+                not_modified: &bytes.not_modified,
+                etag: &bytes.tag,
+                body: &bytes.body,
+            }),
+        });
+        let variants: Vec<_> = variants.collect();
+        let answer = KernelAnswer { requests, timeout_s: 0, variants: &variants };
+        self.0.learn(&name(key), &answer).map_err(|error| error.to_string())
+    }
+
+    fn let_go(&self, key: &AnswerKey) {
+        self.0.forget(&name(key));
+    }
+
+    fn let_all_go(&self) {
+        self.0.forget_all();
+    }
+}
+
+fn name(key: &AnswerKey) -> AnswerName<'_> {
+    AnswerName { listener: key.listener, host: &key.host, path: &key.path }
+}
+
+/// What the kernel has answered.
+#[derive(Debug)]
+pub struct GivenAnswers(AnswerRecords);
+
+impl GivenAnswers {
+    /// Hands out all that there are; how many there were. It does not wait.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn read(&mut self, mut each: impl FnMut(&GivenAnswer<'_>)) -> io::Result<usize> {
+        self.0.read(|record| {
+            each(&GivenAnswer {
+                number: record.answer,
+                client: record.client,
+                local: record.local,
+                at_ns: record.at_ns,
+                head: record.head,
+                status: record.status,
+                body_bytes: record.body_bytes.into(),
+                sent_bytes: record.sent_bytes.into(),
+            });
+        })
+    }
+}
+
+impl KernelGate {
+    /// Whether it gives answers.
+    pub fn answers_requests(&self) -> bool {
+        self.0.answers_requests()
+    }
+
+    /// Requests that it might answer, by what became of them.
+    pub(super) fn served(&self) -> Vec<(&'static str, u64)> {
+        self.outcomes(&[
+            ("ok", AnswerCount::Ok),
+            ("not_modified", AnswerCount::NotModified),
+            ("left_head", AnswerCount::LeftHead),
+            ("left_unknown", AnswerCount::LeftUnknown),
+            ("left_void", AnswerCount::LeftVoid),
+            ("left_variant", AnswerCount::LeftVariant),
+            ("left_room", AnswerCount::LeftRoom),
+            ("left_records", AnswerCount::LeftRecords),
+        ])
+    }
+
+    /// Segments behind an answer, by what became of them.
+    pub(super) fn behind_served(&self) -> Vec<(&'static str, u64)> {
+        self.outcomes(&[
+            ("answered_again", AnswerCount::Repeated),
+            ("acknowledged", AnswerCount::Acked),
+            ("silent", AnswerCount::Held),
+            ("ended", AnswerCount::Ended),
+            ("reset", AnswerCount::Cut),
+            ("early", AnswerCount::Early),
+            ("adopted", AnswerCount::Adopted),
+            ("lost", AnswerCount::Lost),
+        ])
+    }
+
+    fn outcomes(&self, names: &[(&'static str, AnswerCount)]) -> Vec<(&'static str, u64)> {
+        let counts = self.0.answer_counts();
+        let of = |(name, count): &(&'static str, AnswerCount)| (*name, counts[*count as usize]);
+        names.iter().filter(|_| self.answers_requests()).map(of).collect()
+    }
+
+    /// Says what time it is, in seconds since 1970, and that answers may be given for so long from now on.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn renew_answers(&self, unix_s: u64, lasts: Duration) -> Result<(), String> {
+        self.0.renew(unix_s, lasts).map_err(|error| error.to_string())
+    }
+
+    /// What it has answered, for one reader.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn given_answers(&self) -> Result<GivenAnswers, String> {
+        self.0.records().map(GivenAnswers).map_err(|error| error.to_string())
+    }
+}
