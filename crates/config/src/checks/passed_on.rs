@@ -24,8 +24,6 @@ enum PassFinding {
     Unrouted,
     /// The admin listener speaks HTTP.
     Admin,
-    /// Stages are other processes.
-    InStages,
     /// A site has the name, too.
     NameOfSite {
         /// The name.
@@ -55,10 +53,6 @@ impl fmt::Display for PassFinding {
             PassFinding::Admin => {
                 f.write_str("the admin listener answers requests, and passes nothing on: leave \"tcp://\" out")
             }
-            PassFinding::InStages => f.write_str(
-                "not with stages: stages pass requests to one another, and these connections have none; \
-                 a server of its own with another engine can pass them on",
-            ),
             PassFinding::NameOfSite { name } => write!(
                 f,
                 "a site has the host {name:?}, too: clients that ask for it through TLS get the servers of this route, \
@@ -111,16 +105,9 @@ impl ConfigDraft {
             wrong.push((place, Wrong::said(finding)));
         }
         for (at, end, _) in ends.iter().filter(|(_, end, _)| end.raw) {
-            if self.is_isolated() {
-                wrong.push((at.clone(), Wrong::said(PassFinding::InStages)));
-            } else if !self.tcp.iter().any(|tcp| is_for(tcp, end)) {
+            if !self.tcp.iter().any(|tcp| is_for(tcp, end)) {
                 wrong.push((at.clone(), Wrong::said(PassFinding::Unrouted)));
             }
-        }
-        if let (true, Some((at, _))) = (self.is_isolated(), numbered("tcp", &self.tcp).next())
-            && !ends.iter().any(|(_, end, _)| end.raw)
-        {
-            wrong.push((at, Wrong::said(PassFinding::InStages)));
         }
         for (at, _) in self.admin_endpoints(text).into_iter().filter(|(_, end)| end.raw) {
             wrong.push((at, Wrong::said(PassFinding::Admin)));

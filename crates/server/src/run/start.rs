@@ -15,6 +15,7 @@ use crate::firewall::sets::{self, SetReader};
 use crate::gate;
 use crate::isolated;
 use crate::isolated::kept_gate::GateLine;
+use crate::isolated::tried::StageAttempts;
 use crate::launcher::{self, Launchers, StartedLauncher};
 use crate::listen::Listeners;
 use crate::notify::Notifier;
@@ -92,6 +93,7 @@ impl Server {
             _ => config,
         };
         let started_by = process::user();
+        let attempts = StageAttempts::wanted(&config);
         // before another process is started, which is to inherit none of them
         let (before, mut inheritance) = before.unzip();
         let mut listeners = match &mut inheritance {
@@ -321,6 +323,7 @@ impl Server {
             relay.start().map_err(resources("a thread for the firewall"))?;
         }
         let is_sealed = seal::seal(&server.config).map_err(RunError::Seal)?;
+        attempts.iter().for_each(StageAttempts::say);
         if let Some(inheritance) = &inheritance {
             let agrees = inheritance.command.agrees();
             agrees.map_err(resources("the command that has started it"))?;

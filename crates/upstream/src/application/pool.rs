@@ -252,7 +252,7 @@ impl ConnectionPool {
             let is_current = || upstreams.is_current(member, &last.connection);
             // what is sent to a Unix socket whose other end is gone fails, and has not run
             let is_fit = |connection: &mut UpstreamConnection| {
-                (application.is_own() && !connection.is_http2()) || connection.is_fit(now_ms)
+                (application.is_own(member) && !connection.is_http2()) || connection.is_fit(now_ms)
             };
             if last.until_ms > now_ms && is_current() && is_fit(&mut last.connection) {
                 return Some(last.connection);
