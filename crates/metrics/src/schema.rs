@@ -135,6 +135,8 @@ schema! {
         Uncompressed = "forebay_uncompressed_total" "", "Files and lists loaded that were not compressed because they are larger than compress_bytes.";
         WatchedDirectories = "forebay_watched_directories" "", "Directories watched for changes.";
         Helpers = "forebay_helper_threads" "", "Helper threads alive.";
+        LinkSuspected = "forebay_link_suspected_total" "", "With stages: how often a process of the next stage was left out because it had answered neither a request nor a look in time. Processes that live are suspected, too, on a machine that is too busy.";
+        LinkHurried = "forebay_link_hurried_total" "", "With stages: requests that went to another process because their acknowledgement took longer than usual.";
         Generation = "forebay_config_generation" "", "Number of the configuration in force; the first is 1.";
         BansByCommand = "forebay_bans" "from=\"command\"", "Addresses and networks that are banned, by who says so.";
         BansByFile = "forebay_bans" "from=\"file\"", "Addresses and networks that are banned, by who says so.";

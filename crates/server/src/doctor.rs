@@ -1,9 +1,10 @@
 //! `forebay doctor`: how much of the policy this machine can have enforced in its kernel, what is
-//! missing for more, and what on it would get in the way.
+//! missing for more, what on it would get in the way, and what stages are kept from.
 //!
 //! It changes nothing: the program for the kernel is loaded, if that is allowed, and let go again.
 
 use crate::cgroups;
+use crate::confinement;
 use crate::firewall::{self, rules};
 use crate::gate::needs::{self, Need, has_all};
 use crate::gate::redirected;
@@ -61,6 +62,7 @@ pub fn report(config: Option<&Config>) -> String {
     }
     text.push_str(&clients_in_firewall(config));
     text.push_str(&programs_in_groups(config));
+    text.push_str(&confinement::report(config));
     let ports = config.map_or_else(|| BTreeSet::from([80, 443]), ports);
     let mode = config.map(|config| config.gate);
     let mut warnings = warnings(&ports, mode.is_none_or(|mode| mode == GateMode::Full));

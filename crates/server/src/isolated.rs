@@ -17,6 +17,7 @@
 //! | `cgroups` | limits of stages, by control groups |
 //! | `configuration` | by which configuration a stage answers, in a few bytes |
 //! | `commands` | what the supervisor does with commands that the first stage answers |
+//! | `drained` | upstreams that commands have drained |
 //! | `ending` | how a process has ended |
 //! | `generation` | all processes of one configuration: they are started, started again, and ended |
 //! | `kept_gate` | the gate of receive, kept by the supervisor |
@@ -28,12 +29,15 @@
 //! | `stage` | what a stage makes of the configuration, and whom it asks |
 //! | `status` | what `forebay status` says of them |
 //! | `supervisor` | the process that has the listening sockets, and replaces one generation by the next |
+//! | [`tried`] | what code could do that has taken a stage over |
+//! | `upstreams` | `forebay upstream`, which respond answers |
 //! | `upgrade` | another process in the place of the supervisor, and this one in that of another |
 
 mod cgroups;
 pub mod changes;
 mod commands;
 mod configuration;
+mod drained;
 mod ending;
 mod generation;
 pub mod kept_gate;
@@ -45,7 +49,9 @@ mod relayed;
 mod stage;
 mod status;
 mod supervisor;
+pub mod tried;
 mod upgrade;
+mod upstreams;
 
 pub(crate) use links::ends;
 pub use links::{copy, hold};

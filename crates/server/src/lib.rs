@@ -22,6 +22,7 @@
 //! | `traces` | the thread that sends spans of requests to a collector |
 //! | `cgroups` | control groups of the server, beneath which stages and programs have theirs |
 //! | `kernel_answers` | answers that the kernel gives in this server's place |
+//! | `confinement` | what keeps stages from the rest of this machine |
 //! | [`isolated`] | stages in processes of their own: the supervisor, what a stage makes of a configuration |
 //! | [`start_error`] | that a server is ready, why it could not start or did not end well |
 //! | [`notify`] | what the service manager is told |
@@ -68,6 +69,7 @@ mod cgroups;
 pub mod command;
 pub mod config_file;
 mod config_source;
+mod confinement;
 pub mod control_socket;
 pub mod counters;
 pub mod doctor;

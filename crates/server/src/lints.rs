@@ -128,6 +128,7 @@ pub const LINTS: &[Lint] = &[
     lint("uncovered", "certificates", Depth::Machine, certificates::uncovered),
     lint("gate", "kernel", Depth::Machine, kernel::gate),
     lint("firewall", "programs", Depth::Machine, kernel::firewall),
+    lint("confinement", "kernel", Depth::Machine, kernel::stages),
     lint("names", "name services", Depth::Surroundings, surroundings::names),
     lint("ports", "network, processes", Depth::Surroundings, surroundings::ports),
 ];

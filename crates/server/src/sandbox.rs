@@ -6,15 +6,17 @@
 //! reload that needs more fails as a whole.
 
 mod needs;
+mod stage_needs;
 
 pub use needs::SandboxNeeds;
 
 use forebay_config::Confine;
 use landlock::{
-    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetStatus,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use needs::{NeededPath, PathUse};
+use stage_needs::StageNeeds;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -112,12 +114,17 @@ fn restrict(
     needs: SandboxNeeds,
     within: &mut Vec<Reachable>,
 ) -> Result<RulesetStatus, landlock::RulesetError> {
-    let handled = AccessFs::from_all(INTERFACE);
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(handled)?
-        .create()?;
-    for need in needs.0 {
+        .handle_access(AccessFs::from_all(INTERFACE))?;
+    if let Some(stage) = &needs.stage {
+        rules = stage.handle(rules)?;
+    }
+    let mut rules = rules.create()?;
+    for port in needs.stage.iter().flat_map(StageNeeds::ports) {
+        rules = rules.add_rule(port)?;
+    }
+    for need in needs.paths {
         let Ok(place) = PathFd::new(&need.path) else { continue };
         let Some(identity) = identity_of(&need.path) else { continue };
         let access = match need.path.is_dir() {
@@ -129,6 +136,16 @@ fn restrict(
         within.push(Reachable { need, identity });
     }
     Ok(rules.restrict_self()?.ruleset)
+}
+
+/// What Landlock can keep stages from on this machine: files, ports of TCP, abstract sockets and signals.
+pub fn kernel_confines() -> [bool; 3] {
+    let strict = || Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    // nothing is confined by rules that no thread takes for itself
+    let files = strict().handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create);
+    let ports = strict().handle_access(AccessNet::from_all(ABI::V4)).and_then(Ruleset::create);
+    let scopes = strict().scope(Scope::from_all(ABI::V6)).and_then(Ruleset::create);
+    [files.is_ok(), ports.is_ok(), scopes.is_ok()]
 }
 
 impl Sandbox {
@@ -144,7 +161,7 @@ impl Sandbox {
                 need.is_of_setting() && (need.what != PathUse::Read || need.path.exists());
             matters && !within.iter().any(|known| known.covers(need))
         };
-        match needs.0.iter().find(is_outside) {
+        match needs.paths.iter().find(is_outside) {
             None => Ok(()),
             Some(NeededPath { key, path, .. }) => Err(Outside { key, path: path.clone() }),
         }

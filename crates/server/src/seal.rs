@@ -1,14 +1,17 @@
-//! What a process of *process* gives up once it has what it needs: it decides by what it was told at its start,
-//! and has the connections of the stage before, and those to the next that the supervisor makes for it.
+//! What a process of a stage gives up once it has what it needs.
 //!
-//! Code that has taken it over reads no file and opens no connection (`forebay_sys::seal`); it can answer
-//! wrongly what it is asked, and ask the next stage, which holds the rules again.
+//! *Process* decides by what it was told at its start, and has the connections of the stage before, and those to the
+//! next that the supervisor makes for it. Code that has taken it over reads no file and opens no connection
+//! (`forebay_sys::seal`); it can answer wrongly what it is asked, and ask the next stage, which holds the rules again.
+//!
+//! *Receive* and *respond* open connections and files as Landlock lets them, and leave other processes and the kernel
+//! alone (`forebay_sys::restrain`).
 
 use crate::privileges::PrivilegeError;
-use forebay_config::{Config, Confine, Role};
+use forebay_config::{Config, Confine, GateMode, Role};
 use forebay_site::FilesLocation;
 use forebay_sys::stderr::say;
-use forebay_sys::{broker, privileges, seal as kernel};
+use forebay_sys::{broker, privileges, restrain, seal as kernel};
 use std::fmt;
 
 /// The kernel seals nothing, but is told to.
@@ -61,23 +64,29 @@ pub fn give_up(config: &Config) -> Result<(), PrivilegeError> {
     Ok(())
 }
 
-/// A process of *process* gets nothing new from the kernel from here on. Says whether it is sealed.
+/// A process of *process* gets nothing new from the kernel from here on, and one of another stage reaches no other
+/// process. Says whether it is sealed.
 ///
 /// # Errors
 /// If that must be and cannot.
 pub fn seal(config: &Config) -> Result<bool, SealError> {
-    let is_process = config.place.as_ref().is_some_and(|place| place.role == Role::Process);
-    if !is_process || config.sandbox.seccomp == Confine::Off {
+    let Some(place) = config.place.as_ref().filter(|_| config.sandbox.seccomp != Confine::Off)
+    else {
         return Ok(false);
-    }
-    let sealed = match broker::is_offered() {
+    };
+    let is_process = place.role == Role::Process;
+    let sealed = match is_process {
+        true if !broker::is_offered() => {
+            Err("it makes its connections itself, because forebay run has not started it".into())
+        }
         true => kernel::seal().map_err(|error| error.to_string()),
         false => {
-            Err("it makes its connections itself, because forebay run has not started it".into())
+            let judges_packets = place.role == Role::Receive && config.gate != GateMode::Off;
+            restrain::restrain(judges_packets).map_err(|error| error.to_string())
         }
     };
     match (sealed, config.sandbox.seccomp) {
-        (Ok(()), _) => Ok(true),
+        (Ok(()), _) => Ok(is_process),
         (Err(reason), Confine::On) => Err(SealError { reason }),
         (Err(reason), _) => {
             miss(config, &reason);
@@ -88,7 +97,7 @@ pub fn seal(config: &Config) -> Result<bool, SealError> {
 
 /// Says once for all instances what one that was taken over could do.
 fn miss(config: &Config, what: &str) {
-    if config.place.as_ref().is_some_and(|place| place.instance == 1) {
-        say(format_args!("stage process is less confined: {what}"));
+    if let Some(place) = config.place.as_ref().filter(|place| place.instance == 1) {
+        say(format_args!("stage {} is less confined: {what}", place.role));
     }
 }

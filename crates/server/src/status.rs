@@ -180,7 +180,11 @@ impl Status {
             .as_ref()
             .map_or([0; 2], |bans| bans.count(now_s))
             .map(|count| count as u64);
+        let link = snapshot.applications.next_stage().map(|stage| stage.link_counts());
+        let link = link.unwrap_or_default();
         let mut gauges = vec![
+            (Gauge::LinkSuspected, link.suspected),
+            (Gauge::LinkHurried, link.hurried),
             (Gauge::Connections, common.admission.open() as u64),
             (Gauge::CacheBytes, content.bytes),
             (Gauge::CacheEntries, content.entries),

@@ -9,6 +9,7 @@
 //! | [`unix`], [`inherited`] | listening at a path; sockets that a service manager opened |
 //! | [`unix_address`] | names of Unix sockets: a path, or a name in the abstract namespace |
 //! | [`passing`] | sockets for a process that is started |
+//! | [`attempts`] | what this process may do to others, tried without doing it |
 //! | [`broker`] | connections that one process makes for another |
 //! | [`mod@line`] | a pair of sockets between a process and the one that has started it |
 //! | [`launch`] | programs that one process runs for another, and the messages between the two |
@@ -30,6 +31,7 @@
 //! | [`schedule`] | how long a thread ran, and how long it waited for a core |
 //! | [`privileges`] | users, and giving up the rights of root |
 //! | [`seal`](mod@seal) | a process that gets no more access from the kernel |
+//! | [`restrain`](mod@restrain) | a process that leaves other processes and the kernel alone |
 //! | [`processes`] | the processes there are, and which of them listens at an address |
 //! | [`process`] | descriptor limits, affinity, timers; a process on one core |
 //! | [`shared`] | memory that several processes share |
@@ -43,6 +45,7 @@
 
 pub mod addresses;
 mod append;
+pub mod attempts;
 pub mod broker;
 pub mod cgi;
 pub mod client;
@@ -66,6 +69,7 @@ pub mod poll;
 pub mod privileges;
 pub mod process;
 pub mod processes;
+pub mod restrain;
 pub mod schedule;
 pub mod seal;
 pub mod shared;

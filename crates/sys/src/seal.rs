@@ -44,20 +44,42 @@ impl std::error::Error for SealFailure {}
 /// # Errors
 /// [`SealFailure`]; then the process may do what it could before.
 pub fn seal() -> Result<(), SealFailure> {
+    load(allowed()?, refused(), SeccompAction::Allow)
+}
+
+/// Whether this kernel takes filters of system calls.
+pub fn is_known() -> bool {
+    let action = libc::SECCOMP_RET_ERRNO;
+    // SAFETY: the kernel reads four bytes at the address, which are there, and changes nothing.
+    let known = unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action)
+    };
+    known == 0 && TargetArch::try_from(std::env::consts::ARCH).is_ok()
+}
+
+/// What becomes of a call that is not allowed.
+pub(crate) fn refused() -> SeccompAction {
+    SeccompAction::Errno(libc::EPERM as u32)
+}
+
+/// Has calls that match `rules` end as `then` says, and others as `otherwise` does, on all threads.
+pub(crate) fn load(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    otherwise: SeccompAction,
+    then: SeccompAction,
+) -> Result<(), SealFailure> {
     let processor = TargetArch::try_from(std::env::consts::ARCH);
     let processor = processor.map_err(|_| SealFailure::Processor)?;
     let compile = |rules, otherwise, then| {
         let filter = SeccompFilter::new(rules, otherwise, then, processor);
         filter.and_then(BpfProgram::try_from).map_err(|_| SealFailure::Processor)
     };
-    let refused = SeccompAction::Errno(libc::EPERM as u32);
-    let allowed = compile(allowed()?, refused, SeccompAction::Allow)?;
-    // the arguments of clone3 are in memory, where a filter cannot look; the C library then falls
-    // back to clone
+    let wanted = compile(rules, otherwise, then)?;
+    // its arguments are in memory, where a filter cannot look; the C library goes on with clone then
     let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let missing = SeccompAction::Errno(libc::ENOSYS as u32);
     let unknown = compile(unknown, SeccompAction::Allow, missing)?;
-    for filter in [unknown, allowed] {
+    for filter in [unknown, wanted] {
         apply_filter_all_threads(&filter)
             .map_err(|error| SealFailure::Refused(io::Error::other(error)))?;
     }
@@ -177,19 +199,24 @@ fn allowed() -> Result<BTreeMap<i64, Vec<SeccompRule>>, SealFailure> {
     Ok(rules)
 }
 
-type Condition = Result<SeccompCondition, seccompiler::BackendError>;
+pub(crate) type Condition = Result<SeccompCondition, seccompiler::BackendError>;
 
-/// The condition that argument number `at`, of 32 bits, is `value`.
-fn is(at: u8, value: u64) -> Condition {
+/// Argument number `at`, of 32 bits, is `value`.
+pub(crate) fn is(at: u8, value: u64) -> Condition {
     SeccompCondition::new(at, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
 }
 
-/// The condition that argument number `at` is the null pointer.
+/// The same argument is another one.
+pub(crate) fn is_not(at: u8, value: u64) -> Condition {
+    SeccompCondition::new(at, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value)
+}
+
+/// Argument number `at` is the null pointer.
 fn is_nothing(at: u8) -> Condition {
     SeccompCondition::new(at, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)
 }
 
-/// The condition that the bits of argument number `at` within `mask` are `value`.
-fn has_bits(at: u8, mask: u64, value: u64) -> Condition {
+/// Of the bits of `mask`, argument number `at` has those of `value`.
+pub(crate) fn has_bits(at: u8, mask: u64, value: u64) -> Condition {
     SeccompCondition::new(at, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(mask), value)
 }

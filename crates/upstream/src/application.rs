@@ -13,7 +13,7 @@ mod workers;
 use crate::group::MemberIndex;
 use crate::group::balance::hash;
 use crate::link::ends::Ends;
-use crate::link::{self, Link};
+use crate::link::{self, Link, LinkCounts};
 use crate::settings;
 use crate::settings::upstream_address::UpstreamAddress;
 use crate::upstreams::Upstreams;
@@ -41,8 +41,6 @@ pub struct Application {
     connector: Option<Mutex<Connector>>,
     /// What its link keeps to.
     link_settings: Option<link::LinkSettings>,
-    /// Whether it is at Unix sockets.
-    is_here: bool,
     /// Whether requests go to it over HTTP/2.
     is_http2: bool,
     /// The same receivers, for requests that are passed on to them over pairs of sockets.
@@ -81,7 +79,6 @@ impl Application {
             ends: None,
             connector: None,
             link_settings: None,
-            is_here: false,
             is_http2,
             relayed: None,
             is_relayed: false,
@@ -102,8 +99,6 @@ impl Application {
         let group = settings.group();
         let upstreams = Upstreams::new(group, settings.proxy().is_none(), now_ms);
         let keys = group.to.iter().map(|address| hash(address.to_string().as_bytes())).collect();
-        let is_unix = |to: &UpstreamAddress| matches!(to, UpstreamAddress::Unix(_));
-        let is_here = group.to.iter().all(is_unix);
         let link_settings = link::LinkSettings { is_watched: ends.is_some(), ..link };
         let link = Mutex::new(Link::new(link_settings, keys, upstreams.number(), now_ms));
         Arc::new(Application {
@@ -113,7 +108,6 @@ impl Application {
             ends: ends.map(Mutex::new),
             connector: connector.map(Mutex::new),
             link_settings: Some(link_settings),
-            is_here,
             is_http2,
             relayed: None,
             is_relayed: false,
@@ -138,7 +132,7 @@ impl Application {
                 self.upstreams.seal(member, is_http2, connection)?
             }
         };
-        if self.is_stage() && !self.is_own() {
+        if self.is_stage() && !self.is_own(member) {
             // an end of its machine is told by nothing else while it has a request that may not run twice
             let _ = client::ask_other_end(connection.as_fd());
         }
@@ -198,10 +192,17 @@ impl Application {
         self.link.as_ref().map(|link| link.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether its instances are processes of ours at Unix sockets. One of them ends no connection while it lives,
+    /// What its link has done so far; nothing if there is none.
+    pub fn link_counts(&self) -> LinkCounts {
+        self.link().map(|link| link.counts()).unwrap_or_default()
+    }
+
+    /// Whether an instance is a process of ours at a Unix socket. One of them ends no connection while it lives,
     /// and says nothing that it was not asked for. Behind an address of another machine are several.
-    pub(crate) fn is_own(&self) -> bool {
-        self.is_here && self.link_settings.is_some_and(|link| link.acknowledges)
+    pub(crate) fn is_own(&self, member: MemberIndex) -> bool {
+        let is_here =
+            || matches!(self.settings.group().to.get(member), Some(UpstreamAddress::Unix(_)));
+        self.link_settings.is_some_and(|link| link.acknowledges) && is_here()
     }
 
     /// Whether clients' sockets are handed over to it.

@@ -11,6 +11,7 @@
 //! | `X-Forwarded-Host`, `-Port`, `-Prefix` | what a trusted proxy says of the client's address |
 //! | `Forebay-Class` | the name of its class, if there are several |
 //! | `Forebay-Local` | which address and port the client has reached, if an application may be told |
+//! | `Forebay-Port` | from which port the client has come, if an application may be told |
 //! | `Forebay-Overload` | how overloaded the server is, if it is, from 1 to 3 |
 //! | `Forebay-Sent` | which of `for`, `proto`, `host`, `port`, `prefix` and `real-ip` a trusted proxy has sent, if any |
 //! | `Forebay-Tunnel` | which protocol the client has asked for by an extended CONNECT |
@@ -45,6 +46,8 @@ pub struct Origin<'o> {
     pub url: &'o ClientUrl<'o>,
     /// Where the client has come to, if an application may be told.
     pub local: Option<SocketAddr>,
+    /// The port that it has come from; 0 if that is not known, or no application may be told.
+    pub port: u16,
     /// Which fields about the client a trusted proxy has sent, if an application may be told: see [`sent_fields::names`].
     pub sent: &'o [u8],
     /// The name of its class; empty if there is one class only.
@@ -64,10 +67,10 @@ pub struct Origin<'o> {
 }
 
 /// Bytes that are added to a head at most.
-pub const ADDED_BYTES: usize = 818;
+pub const ADDED_BYTES: usize = 839;
 
 /// Lines that are added to a head at most.
-pub const ADDED_LINES: usize = 14;
+pub const ADDED_LINES: usize = 15;
 
 /// The field that says of which class a request is: what the first stage has decided holds in all of them.
 const CLASS: &str = "Forebay-Class";
@@ -77,6 +80,9 @@ pub const CONFIGURATION: &str = "Forebay-Configuration";
 
 /// The field that says where the client has come to.
 const LOCAL: &str = "Forebay-Local";
+
+/// The field that says from which port the client has come.
+const PORT: &str = "Forebay-Port";
 
 /// The field that says how overloaded the server is.
 const OVERLOAD: &str = "Forebay-Overload";
@@ -164,6 +170,9 @@ pub fn write(
     if let Some(local) = origin.local {
         push(out, format_args!("{LOCAL}: {local}\r\n"));
     }
+    if origin.port > 0 {
+        push(out, format_args!("{PORT}: {}\r\n", origin.port));
+    }
     if !origin.class.is_empty() {
         line(out, CLASS, origin.class.as_bytes());
     }
@@ -243,6 +252,12 @@ pub fn local(head: &Head<'_>) -> Option<SocketAddr> {
     std::str::from_utf8(field(head, LOCAL)?).ok()?.parse().ok()
 }
 
+/// From which port the client has come, as the stage before says; 0 if it does not.
+pub fn port(head: &Head<'_>) -> u16 {
+    let text = field(head, PORT).and_then(|port| std::str::from_utf8(port).ok());
+    text.and_then(|port| port.parse().ok()).unwrap_or(0)
+}
+
 /// How overloaded the server is, as the stage before says.
 pub fn overload(head: &Head<'_>) -> u8 {
     match field(head, OVERLOAD) {
@@ -315,6 +330,7 @@ mod tests {
             is_secure: true,
             url,
             local,
+            port: if local.is_some() { 65_535 } else { 0 },
             sent,
             class: if text.contains("X-Real-IP") { "gold" } else { "" },
             overload: if text.contains("X-Real-IP") { 2 } else { 0 },
@@ -334,7 +350,7 @@ mod tests {
     fn what_the_client_says_is_passed_on_and_what_is_ours_is_ours() {
         let (out, copy) = told(
             "GET /a%20b/../c?q=1 HTTP/1.1\r\nHost: a.example\r\nX: y\r\nKeep-Alive: 5\r\n\
-             X-Forwarded-For: 10.9.9.9\r\nforebay-attempt: 0\r\nForebay_Local: a\r\nConnection: X-Own\r\nX-Own: 1\r\n\
+             X-Forwarded-For: 10.9.9.9\r\nforebay-attempt: 0\r\nForebay_Local: a\r\nforebay_port: 1\r\nConnection: X-Own\r\nX-Own: 1\r\n\
              Accept-Encoding: gzip\r\n\r\n",
         );
         assert_eq!(
@@ -342,7 +358,7 @@ mod tests {
             "GET /a%20b/../c?q=1 HTTP/1.1\r\nHost: a.example\r\nForebay-Attempt: 1\r\nX: y\r\n\
              Accept-Encoding: gzip\r\nX-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n\
              X-Request-Id: seven\r\n\
-             Forebay-Local: 192.0.2.1:443\r\n\r\n"
+             Forebay-Local: 192.0.2.1:443\r\nForebay-Port: 65535\r\n\r\n"
         );
         assert_eq!(&out[copy.attempt_at..=copy.attempt_at], "1");
         assert!(copy.is_for_whole);
@@ -377,6 +393,7 @@ mod tests {
                 is_secure,
                 url,
                 local,
+                port: 0,
                 sent,
                 class: "",
                 overload: 0,

@@ -739,7 +739,9 @@ impl Upstreams {
         is_http2: bool,
         connection: UpstreamConnection,
     ) -> io::Result<UpstreamConnection> {
-        match &self.clients {
+        // those of this machine at Unix sockets are spoken with as they are
+        let is_unix = |one: &Upstream| matches!(one.addresses.named(), UpstreamAddress::Unix(_));
+        match self.clients.as_ref().filter(|_| !self.each.get(member).is_some_and(is_unix)) {
             Some(clients) => clients.begin(member, is_http2, connection),
             None => Ok(connection),
         }

@@ -550,18 +550,18 @@ fn files_are_sent_instead_of_answers(engine: &str) {
     assert_eq!(asked, 13, "{engine}: each once");
 }
 
-/// An application gets the client and the address that its client has reached, where a listener has all
-/// of the machine's, by both versions of the PROXY protocol.
+/// An application is told who asks and which address its client has reached, where a listener has all of the
+/// machine's, by both versions of the PROXY protocol; with stages, too.
 #[test]
 fn an_application_is_told_the_address_that_was_reached() {
-    for version in ["v1", "v2"] {
+    for (version, stages) in [("v1", ""), ("v2", ""), ("v1", "[stages]\n"), ("v2", "[stages]\n")] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let app = listener.local_addr().unwrap();
         let folder = Folder::new();
         let port = free_at_all_addresses().port();
         let lines = format!(
             "[[proxy]]\npath = \"/\"\nto = \"http://{app}\"\nproxy_protocol = \"{version}\"\n\
-             [[listener]]\nlisten = [\"0.0.0.0:{port}\"]\n"
+             [[listener]]\nlisten = [\"0.0.0.0:{port}\"]\n{stages}"
         );
         let _server = Server::start(&Options::new(folder.join("")).config(&lines));
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();

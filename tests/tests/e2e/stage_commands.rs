@@ -7,7 +7,9 @@ use forebay_tests::faults::soon;
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ISOLATED, Server};
 use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
@@ -51,8 +53,7 @@ fn commands_about_the_policy_are_answered() {
     done(&server, &["policy", "rule", "remove", "closed"]);
     let (code, said) = forebay(&server, &["policy", "set", "silver.delay=5ms"]);
     assert!(code == Some(2) && said.contains("silver"), "{code:?} {said}");
-    let (code, said) = forebay(&server, &["upstream", "list"]);
-    assert!(code == Some(1) && said.contains("processes of respond"), "{code:?} {said}");
+    assert_eq!(done(&server, &["upstream", "list"]), "no applications\n");
     let (code, said) = forebay(&server, &["why", "nothing"]);
     assert!(code == Some(1) && said.contains("nothing"), "{code:?} {said}");
 }
@@ -149,4 +150,63 @@ fn a_program_that_stays_speaks_with_receive_and_hears_when_that_ends() {
     assert_eq!(replaced.read(&mut [0; 64]).unwrap(), 0);
     assert!(soon(PATIENCE, || ask(&server, OTHER, "") == 200), "its rules went with receive");
     drop(program(&socket));
+}
+
+/// Answers each request with its name, and ends the connection.
+fn named(name: &'static str) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                let mut head = Vec::new();
+                let mut byte = [0];
+                while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|n| n == 1) {
+                    head.push(byte[0]);
+                }
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{name}",
+                    name.len()
+                );
+                let _ = stream.write_all(answer.as_bytes());
+            });
+        }
+    });
+    addr
+}
+
+#[test]
+fn an_upstream_is_drained_in_all_processes_and_stays_so() {
+    let [one, two] = ["one", "two"].map(named);
+    let lines =
+        format!("{UNHURRIED}[[proxy]]\npath = \"/\"\nto = [\"http://{one}\", \"http://{two}\"]\n");
+    let (_folder, server) = start(ISOLATED, &lines);
+    let who = || -> BTreeSet<String> {
+        let request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let answers = (0..20).map(|_| server.exchange(request));
+        let texts = answers.map(|answer| String::from_utf8(answer).unwrap());
+        texts.map(|text| text.rsplit("\r\n").next().unwrap().to_owned()).collect()
+    };
+    let both = BTreeSet::from(["one", "two"].map(str::to_owned));
+    let last = BTreeSet::from(["two".to_owned()]);
+    assert!(soon(PATIENCE, || who() == both));
+    let list = done(&server, &["upstream", "list"]);
+    assert!(list.contains(&one.to_string()) && list.contains("proxy /"), "{list}");
+    let said = done(&server, &["upstream", "drain", &format!("http://{one}/")]);
+    assert!(said.contains("is drained"), "{said}");
+    assert_eq!(who(), last);
+    // processes that come later are told
+    for name in ["respond 1", "respond 2"] {
+        let pid = stage(&server, name, 0);
+        signal(pid, Signal::KILL);
+        stage(&server, name, pid);
+    }
+    assert!(soon(PATIENCE, || who() == last));
+    done(&server, &["reload"]);
+    assert!(soon(PATIENCE, || who() == last));
+    done(&server, &["upstream", "resume", &one.to_string()]);
+    assert!(soon(PATIENCE, || who() == both));
+    let (code, said) = forebay(&server, &["upstream", "drain", "10.0.0.3:9000"]);
+    assert!(code == Some(1) && said.contains("no upstream is called"), "{code:?} {said}");
 }

@@ -419,3 +419,71 @@ fn respond_alone_is_on_another_machine() {
     end(server);
     machine.end();
 }
+
+/// One of two whole pipelines on machines of their own: receive, process and respond, and the other's process behind them.
+fn pipeline(site: &Folder, keys: &Path, listen: SocketAddr, backup: SocketAddr) -> Server {
+    let config = format!(
+        "[stages]\nprocess_listen = [\"{listen}\"]\nprocess_backup = [\"tls://{backup}\"]\nkeys = {keys:?}\n{EAGER}\n{PATIENT}"
+    );
+    Server::start(&Options::new(site.join(".")).config(&config))
+}
+
+/// Who has answered so many requests.
+fn who(server: &Server, requests: usize) -> Vec<String> {
+    let answer = |_| told(&get(server.addr(), "/who.txt"));
+    let all = (0..requests).map(answer).map(|(status, _, body)| {
+        assert_eq!(status, "HTTP/1.1 200 OK");
+        String::from_utf8(body).unwrap()
+    });
+    all.collect()
+}
+
+#[test]
+fn two_pipelines_prefer_their_own_stages_and_use_one_another() {
+    let (sites, own) = ([site(), site()], Folder::new());
+    let (keys, at) = (keys(&own), [free_addr(), free_addr()]);
+    for (site, name) in sites.iter().zip(["a", "b"]) {
+        site.write("who.txt", name);
+    }
+    let servers = [0, 1].map(|number| pipeline(&sites[number], &keys, at[number], at[1 - number]));
+    for (number, server) in servers.iter().enumerate() {
+        let (own, other) = (["a", "b"][number], ["a", "b"][1 - number]);
+        // nothing goes to the other one while its own are well
+        assert!(who(server, 30).iter().all(|name| name == own));
+        under_load(server, || {
+            let all = stages(server);
+            let hung: Vec<_> = all.iter().filter(|(name, _)| name.starts_with("process")).collect();
+            assert_eq!(hung.len(), 2, "{all:?}");
+            hung.iter().for_each(|(_, pid)| signal(*pid, Signal::STOP));
+            let is_lost = soon(PATIENCE, || who(server, 5).iter().all(|name| name == other));
+            hung.iter().for_each(|(_, pid)| signal(*pid, Signal::CONT));
+            assert!(is_lost, "{}", status(server));
+            let is_back = || who(server, 20).iter().all(|name| name == own);
+            assert!(soon(PATIENCE, is_back), "{}", status(server));
+        });
+        let table = status(server);
+        let line = table.lines().find(|line| line.contains(&at[1 - number].to_string()));
+        assert!(line.is_some_and(|line| line.contains("answers")), "{table}");
+    }
+    servers.into_iter().for_each(end);
+}
+
+#[test]
+fn a_backup_is_asked_while_the_machines_before_it_are_gone() {
+    let (near, far, own) = (site(), site(), Folder::new());
+    near.write("who.txt", "near");
+    far.write("who.txt", "far");
+    let keys = keys(&own);
+    let machines = [&near, &near, &far].map(|site| Machine::start(site, &keys, ""));
+    let [one, two, backup] = machines;
+    let more = format!("process_backup = [\"tls://{}\"]\n", backup.addr);
+    let server = front(&near, "event", &keys, &[&one, &two], &more);
+    assert!(who(&server, 30).iter().all(|name| name == "near"));
+    let at = one.addr;
+    one.end();
+    assert!(soon(PATIENCE, || status(&server).contains("does not answer")), "{at}");
+    assert!(who(&server, 30).iter().all(|name| name == "near"), "one of the first is left");
+    two.end();
+    assert!(soon(PATIENCE, || who(&server, 5).iter().all(|name| name == "far")));
+    end(server);
+}

@@ -8,7 +8,7 @@ use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::server::{engine_name, free_addr};
 use forebay_tests::tls::{Authority, hello};
 use forebay_tests::wire::{End, PATIENCE, read_to_end};
-use forebay_tests::{Options, is_full_matrix, on_each_engine};
+use forebay_tests::{Options, is_full_matrix, on_each_engine, on_isolated};
 use rcgen::PKCS_ECDSA_P256_SHA256 as ECDSA;
 use rustix::net::sockopt::set_socket_linger;
 use serde_json::Value;
@@ -36,7 +36,21 @@ on_each_engine!(
     a_drain_waits_for_connections,
 );
 
-/// A server that does something with each connection.
+// receive passes them on by itself
+on_isolated!(
+    bytes_pass_both_ways_and_each_direction_ends_by_itself,
+    a_name_in_a_hello_decides,
+    a_name_decides_where_nothing_else_is_spoken,
+    a_reset_is_passed_on,
+    another_server_is_tried_and_none_is_told,
+    proxies_are_heard_and_told,
+    rules_hold_by_name_and_by_address,
+    connections_wait_for_a_place,
+    silence_and_age_end_a_connection,
+    limits_end_a_connection_by_a_reset,
+);
+
+/// A server that does this with each connection.
 struct Backend {
     addr: SocketAddr,
     accepted: Arc<AtomicUsize>,

@@ -1,5 +1,6 @@
-//! Stages on several machines: three network namespaces, one with the clients and receive, two with the
-//! stages behind. One machine is silently cut off, under load, and comes back. The test needs root.
+//! Stages on several machines: three network namespaces, one with the clients and receive, two with the stages behind.
+//! One machine is cut off without a word, under load, and comes back. And two with all stages, which stand in for one another.
+//! It needs root.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use super::net::{ip, is_root, run, within};
@@ -7,6 +8,7 @@ use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::server::binary;
 use forebay_tests::wire::PATIENCE;
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -125,6 +127,16 @@ impl Machine {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// Signals the processes of a stage.
+    fn signal(&self, stage: &str, signal: Signal) {
+        let table = self.status();
+        let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let own = rows.filter(|row| row[0] == stage).filter_map(|row| row[2].parse().ok());
+        let own: Vec<i32> = own.collect();
+        assert_eq!(own.len(), 2, "{table}");
+        own.into_iter().for_each(|pid| kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap());
+    }
+
     /// The state of the machine at this address, as this one sees it.
     fn sees(&self, address: &str) -> String {
         let table = self.status();
@@ -219,7 +231,53 @@ fn a_machine_is_cut_off_without_a_word_and_comes_back() {
     }));
 }
 
-/// The number of connections of this namespace to the port of stages.
+/// Both accept clients, and have all stages: each uses the other's while its own hang, and does without while the other one
+/// is cut off.
+#[test]
+fn two_pipelines_on_two_machines_stand_in_for_one_another() {
+    if !is_root() {
+        return;
+    }
+    let mut machines = Machines::new();
+    let keys = machines.all[0].folder.join("keys");
+    let made = Command::new(binary()).args(["stages", "keys"]).arg(&keys).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    for (at, own, other) in [(0, 1, 2), (1, 2, 1)] {
+        let lines = format!(
+            "listen = [\"127.0.0.1:80\"]\n[stages]\nkeys = {keys:?}\nping = \"500ms\"\n\
+             process_listen = [\"10.98.1.{own}:9443\"]\nprocess_backup = [\"tls://10.98.1.{other}:9443\"]\n"
+        );
+        machines.all[at].start(&lines, ": serving ");
+    }
+    let [a, b, _] = &machines.all[..] else { panic!() };
+    let mut seen = [(0, Vec::new()), (0, Vec::new())];
+    let [of_a, of_b] = &mut seen;
+    *of_a = under_load(&a.namespace, || {
+        *of_b = under_load(&b.namespace, || {
+            for (one, other) in [(a, "10.98.1.2"), (b, "10.98.1.1")] {
+                one.signal("process", Signal::STOP);
+                let hangs = |table: &str| table.matches("does not answer").count() == 2;
+                let is_lost = soon(PATIENCE, || hangs(&one.status()));
+                thread::sleep(Duration::from_secs(2));
+                one.signal("process", Signal::CONT);
+                assert!(is_lost, "{}", one.status());
+                assert!(soon(PATIENCE, || !one.status().contains("does not answer")));
+                assert!(one.sees(other).contains("  answers   "), "{}", one.status());
+            }
+            b.is_cut_off();
+            assert!(soon(PATIENCE, || a.sees("10.98.1.2").contains("does not answer")));
+            thread::sleep(Duration::from_secs(2));
+            b.is_back();
+            assert!(soon(PATIENCE, || a.sees("10.98.1.2").contains("  answers   ")));
+        });
+    });
+    for (good, wrong) in seen {
+        assert!(wrong.is_empty(), "{} of {}: {:?}", wrong.len(), good + wrong.len(), &wrong[..1]);
+        assert!(good > 1000, "{good}");
+    }
+}
+
+/// Connections of this namespace to the port of stages.
 fn connections() -> usize {
     let tcp = fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
     // 9443, established

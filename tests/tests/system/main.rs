@@ -23,6 +23,7 @@ mod privileges;
 mod protect;
 mod services;
 mod sets;
+mod stage_confined;
 mod stage_gate;
 mod steer;
 mod steer_tls;

@@ -204,12 +204,6 @@ impl ConfigDraft {
                     "write them as users: where other software answers, no stage reads this file";
                 refuse(path.child("auth").item(index).child("file"), what);
             }
-            for (index, proxy) in site.proxies.iter().enumerate() {
-                if proxy.tells_client_first() {
-                    let at = path.child("proxy").item(index).child("proxy_protocol");
-                    refuse(at, "its stages do not know the port of a client");
-                }
-            }
             let counts = [
                 ("proxy", site.proxies.len()),
                 ("fastcgi", site.fastcgi.len()),

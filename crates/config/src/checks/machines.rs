@@ -45,9 +45,13 @@ impl ConfigDraft {
         let mut refuse = |at: At, what| wrong.push((at, Wrong::said(StageAddressFinding(what))));
         for (role, asked, listen) in KEYS {
             let elsewhere = isolated.elsewhere(role);
-            for (index, one) in elsewhere.iter().enumerate() {
+            let all: Vec<_> = isolated.asked(role).collect();
+            for (index, &one) in all.iter().enumerate() {
                 let refused = match one.kind {
-                    _ if one.kind != elsewhere[0].kind => Some(
+                    StageKind::Foreign if index >= elsewhere.len() => Some(
+                        "other software is no backup of a stage: write tls:// and a machine of ours",
+                    ),
+                    _ if one.kind != all[0].kind => Some(
                         "the first one is of another kind: a stage is either on other machines (tls://) or other \
                          software (http://, unix:)",
                     ),
@@ -57,7 +61,11 @@ impl ConfigDraft {
                     _ => self.refuses(role, one),
                 };
                 if let Some(what) = refused {
-                    refuse(at(asked).item(index), what);
+                    let place = match index.checked_sub(elsewhere.len()) {
+                        Some(index) => at("process_backup").item(index),
+                        None => at(asked).item(index),
+                    };
+                    refuse(place, what);
                 }
             }
             for (index, one) in isolated.listen(role).iter().enumerate() {
@@ -132,7 +140,7 @@ impl ConfigDraft {
                 }
             }
         }
-        let mut elsewhere = Role::ALL.into_iter().flat_map(|role| isolated.elsewhere(role));
+        let mut elsewhere = Role::ALL.into_iter().flat_map(|role| isolated.asked(role));
         let speaks = isolated.listens() || elsewhere.any(|one| one.kind == StageKind::Clear);
         if isolated.unencrypted && speaks {
             remark(

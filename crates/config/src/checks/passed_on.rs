@@ -25,9 +25,7 @@ enum PassFinding {
     Unrouted,
     /// The address is one of the admin listener, which speaks HTTP.
     Admin,
-    /// The listener is one of stages, which pass requests to one another; these connections have none.
-    InStages,
-    /// A site has one of the route's names, too.
+    /// A site has the name, too.
     NameOfSite {
         /// The name that both have.
         name: String,
@@ -56,10 +54,6 @@ impl fmt::Display for PassFinding {
             PassFinding::Admin => {
                 f.write_str("the admin listener answers requests, and passes nothing on: leave \"tcp://\" out")
             }
-            PassFinding::InStages => f.write_str(
-                "not with stages: stages pass requests to one another, and these connections have none; \
-                 a server of its own with another engine can pass them on",
-            ),
             PassFinding::NameOfSite { name } => write!(
                 f,
                 "a site has the host {name:?}, too: clients that ask for it through TLS get the servers of this route, \
@@ -113,16 +107,9 @@ impl ConfigDraft {
             wrong.push((place, Wrong::said(finding)));
         }
         for (at, end, _) in ends.iter().filter(|(_, end, _)| end.raw) {
-            if self.is_isolated() {
-                wrong.push((at.clone(), Wrong::said(PassFinding::InStages)));
-            } else if !self.tcp.iter().any(|tcp| is_for(tcp, end)) {
+            if !self.tcp.iter().any(|tcp| is_for(tcp, end)) {
                 wrong.push((at.clone(), Wrong::said(PassFinding::Unrouted)));
             }
-        }
-        if let (true, Some((at, _))) = (self.is_isolated(), numbered("tcp", &self.tcp).next())
-            && !ends.iter().any(|(_, end, _)| end.raw)
-        {
-            wrong.push((at, Wrong::said(PassFinding::InStages)));
         }
         for (at, _) in self.admin_endpoints(text).into_iter().filter(|(_, end)| end.raw) {
             wrong.push((at, Wrong::said(PassFinding::Admin)));

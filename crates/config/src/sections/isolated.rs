@@ -80,6 +80,8 @@ pub struct Isolated {
     pub process_at: Vec<StageAddress>,
     /// `isolated.respond_at`
     pub respond_at: Vec<StageAddress>,
+    /// `isolated.process_backup`
+    pub process_backup: Vec<StageAddress>,
     /// `isolated.process_listen`
     pub process_listen: Vec<Listen>,
     /// `isolated.respond_listen`
@@ -137,7 +139,20 @@ impl Isolated {
         }
     }
 
-    /// Whether other software takes a stage's part; our own stages on other machines do not count.
+    /// Where a stage is asked on other machines while none of those here, or of those named first, is well.
+    pub fn backups(&self, role: Role) -> &[StageAddress] {
+        match role {
+            Role::Process => &self.process_backup,
+            Role::Receive | Role::Respond => &[],
+        }
+    }
+
+    /// All stages on other machines that are asked in the place of `role`, backups last.
+    pub fn asked(&self, role: Role) -> impl Iterator<Item = &StageAddress> {
+        self.elsewhere(role).iter().chain(self.backups(role))
+    }
+
+    /// Whether other software does a stage's part: none of ours on another machine does.
     pub fn is_foreign(&self, role: Role) -> bool {
         self.elsewhere(role).iter().any(|one| one.kind == StageKind::Foreign)
     }
@@ -159,7 +174,7 @@ impl Isolated {
     /// Whether a stage shows its certificate: other machines ask it, or it asks them, through TLS.
     pub fn shows_keys(&self, role: Role) -> bool {
         let is_asked = !self.unencrypted && !self.listen(role).is_empty();
-        let mut next = role.next().into_iter().flat_map(|next| self.elsewhere(next));
+        let mut next = role.next().into_iter().flat_map(|next| self.asked(next));
         let asks = self.instances(role) > 0 && next.any(|one| one.kind == StageKind::Sealed);
         is_asked || asks
     }
@@ -173,7 +188,7 @@ impl Isolated {
     /// TLS.
     pub fn tls_to(&self, role: Role) -> Option<UpstreamTlsSettings> {
         let next = role.next()?;
-        let is_sealed = self.elsewhere(next).iter().any(|one| one.kind == StageKind::Sealed);
+        let is_sealed = self.asked(next).any(|one| one.kind == StageKind::Sealed);
         let files = self.key_files(role).filter(|_| is_sealed)?;
         Some(UpstreamTlsSettings {
             authorities: vec![files.authority],
@@ -220,7 +235,7 @@ impl Config {
 
     /// Whether addresses of stages have names that must be looked up.
     pub fn names_stages(&self) -> bool {
-        let elsewhere = Role::ALL.into_iter().flat_map(|role| self.isolated.elsewhere(role));
+        let elsewhere = Role::ALL.into_iter().flat_map(|role| self.isolated.asked(role));
         self.has_stages() && elsewhere.into_iter().any(|one| one.to.is_looked_up())
     }
 
@@ -234,6 +249,7 @@ impl Isolated {
     /// Makes relative paths relative to the directory that `join` adds.
     pub(crate) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
         let lists = self.process_at.iter_mut().chain(&mut self.respond_at);
+        let lists = lists.chain(&mut self.process_backup);
         lists.for_each(|one| upstreams::rebase(&mut one.to, join));
         self.keys.iter_mut().for_each(join);
     }

@@ -766,8 +766,9 @@ const SETTINGS: &[Setting<Config>] = &[
         preset: Preset::Value("auto"),
         range: None,
         meaning: "Whether the kernel (seccomp) has processes of the stage process open no file, no socket \
-                  and no connection, and start no program: auto where the kernel can, on does not start \
-                  them where it cannot. Only for the engine isolated.",
+                  and no connection, and start no program, and those of receive and respond signal and trace \
+                  no other process and start none: auto where the kernel can, on does not start \
+                  them where it cannot. Only with stages.",
         example: "\"on\"",
         at: |c| &mut c.sandbox.seccomp,
     },
@@ -936,6 +937,15 @@ const SETTINGS: &[Setting<Config>] = &[
                   speaks HTTP/1.1 and acknowledges nothing. All of them are of one kind.",
         example: "[\"http://127.0.0.1:9002\", \"http://127.0.0.1:9003\"]",
         at: |c| &mut c.isolated.respond_at,
+    },
+    Setting {
+        key: "isolated.process_backup",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Process on other machines, which is asked only while none of the processes here, or of those of \
+                  isolated.process_at, is well: machines in another zone.",
+        example: "[\"tls://10.1.0.2:9443\"]",
+        at: |c| &mut c.isolated.process_backup,
     },
     Setting {
         key: "isolated.process_listen",

@@ -100,6 +100,10 @@ pub fn ask_stage(
         is_secure: is_secure(peer, head, trusted),
         url: &url,
         local: (!applications.is_empty()).then(|| standpoint.local_of(peer, head)),
+        port: match applications.tell_local() {
+            true => standpoint.source_of(peer, head, client).port(),
+            false => 0,
+        },
         sent: &sent,
         class,
         overload,
@@ -271,7 +275,7 @@ pub fn ask(
             let authority = application.authority(0);
             let written = request::write(&asked, authority, &settings.request, &mut text)
                 .map_err(Unasked::Refused)?;
-            let client = source_of(peer, from.client);
+            let client = asker.source;
             let preface = settings.proxy_protocol.map(|way| preface(way, client, local));
             let preface = preface.unwrap_or_default();
             let passed = application.is_relayed().then(|| PassedRequest {
@@ -311,8 +315,7 @@ pub fn ask(
                 script,
                 body_bytes,
                 local,
-                // of a client behind a proxy it is not known
-                remote_port: if from.client == from.nearest { peer.address().port() } else { 0 },
+                remote_port: asker.source.port(),
                 user: None,
             };
             fastcgi::write(&params, &settings.request, &mut text).map_err(Unasked::Refused)?;
@@ -351,8 +354,8 @@ pub fn ask_passed(
     request: &Request<'_>,
     asker: Asker,
 ) -> ApplicationRequest {
-    let Asker { local, from, key, owner, .. } = asker;
-    let client = source_of(request.peer, from.client);
+    let Asker { local, key, owner, .. } = asker;
+    let client = asker.source;
     let way = application.settings().proxy_protocol();
     let preface = way.map(|way| preface(way, client, local)).unwrap_or_default();
     let written = WrittenHead {
@@ -483,6 +486,8 @@ fn log_of(script: &[u8], request: u128) -> ScriptLog {
 #[derive(Clone, Copy)]
 pub struct Asker {
     local: SocketAddr,
+    /// The client, and its port; 0 if that is not known, as of one behind a proxy.
+    source: SocketAddr,
     from: From,
     tunnel: Option<Tunnel>,
     key: u64,
@@ -519,7 +524,8 @@ impl Asker {
         let owner = RequestOwner { rank: rank.0, client: ClientKey::of(client).as_u64() };
         let tunnel = standpoint.tunnel_of(head);
         let is_of_many = standpoint.is_behind() || from.is_trusted;
-        Asker { local, from, tunnel, key, owner, is_of_many }
+        let source = standpoint.source_of(peer, head, client);
+        Asker { local, source, from, tunnel, key, owner, is_of_many }
     }
 
     /// What the request is balanced by, and its place among those that wait.
@@ -554,6 +560,14 @@ impl Standpoint<'_> {
     fn local_of(self, peer: &Peer, head: &Head<'_>) -> SocketAddr {
         let told = if self.is_behind() { stage::local(head) } else { None };
         told.unwrap_or(peer.local)
+    }
+
+    /// The client, and its port: of a process that stands behind another, as that one says.
+    fn source_of(self, peer: &Peer, head: &Head<'_>, client: IpAddr) -> SocketAddr {
+        match self.is_behind() {
+            true => SocketAddr::new(client, stage::port(head)),
+            false => source_of(peer, client),
+        }
     }
 
     /// What the client makes of its stream of HTTP/2: of a process that stands behind another, as that one says.

@@ -181,7 +181,7 @@ impl Supervisor {
     pub(super) fn instances(&self) -> Vec<InstanceStatus> {
         let others = |serving: &Generation| {
             let of = |role: Role| {
-                serving.config.isolated.elsewhere(role).iter().map(move |other| InstanceStatus {
+                serving.config.isolated.asked(role).map(move |other| InstanceStatus {
                     role,
                     name: other.to.to_string(),
                     is: Is::Other,

@@ -91,6 +91,8 @@ pub(super) struct Generation {
     /// Whom stages become, but for *process*: by numbers of user and group. The supervisor stays what it is.
     user: Option<(u32, u32)>,
     slots: Vec<ProcessSlot>,
+    /// Processes that were started again since these were asked for.
+    restarted: Vec<(Role, u64)>,
     phase: GenerationPhase,
 }
 
@@ -168,6 +170,7 @@ impl Generation {
             keys,
             user,
             slots: slots(&config),
+            restarted: Vec::new(),
             config,
             phase: GenerationPhase::Rising { role, missing: 0, since, _hearing: hearing },
         };
@@ -360,7 +363,11 @@ impl Generation {
                 continue;
             }
             match self.start_one(at) {
-                Ok(()) => self.slots[at].restarts += 1,
+                Ok(()) => {
+                    let slot = &mut self.slots[at];
+                    slot.restarts += 1;
+                    self.restarted.push((slot.role, slot.instance));
+                }
                 Err(error) => {
                     let ProcessSlot { role, instance, .. } = self.slots[at];
                     say(format_args!("stage {role} {instance} cannot be started: {error}"));
@@ -368,6 +375,11 @@ impl Generation {
                 }
             }
         }
+    }
+
+    /// The processes that were started again since the last call.
+    pub(super) fn take_restarted(&mut self) -> Vec<(Role, u64)> {
+        std::mem::take(&mut self.restarted)
     }
 
     /// Begins to end: first what clients see. SIGQUIT gives them all the time that they take.

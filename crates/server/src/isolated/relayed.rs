@@ -8,6 +8,7 @@ use super::changes;
 use crate::command::CommandAnswer;
 use crate::control_socket;
 use crossbeam_channel::Sender;
+use forebay_config::Role;
 use forebay_sys::unix;
 use std::io;
 use std::net::Shutdown;
@@ -35,6 +36,14 @@ pub(super) struct RelayedAnswer {
 /// Where receive hears commands.
 pub(super) fn socket(links: &Path) -> PathBuf {
     links.join(SOCKET)
+}
+
+/// Where a process of another stage hears commands.
+pub(super) fn socket_of(links: &Path, role: Role, instance: u64) -> PathBuf {
+    match role {
+        Role::Receive => socket(links),
+        Role::Process | Role::Respond => links.join(format!("{role}-{instance}.{SOCKET}")),
+    }
 }
 
 /// Whether receive answers this command.

@@ -16,6 +16,7 @@ use forebay_site::rules::Network;
 use forebay_sys::broker::Connector;
 use forebay_sys::unix_address::UnixAddress;
 use forebay_upstream::application::Application;
+use forebay_upstream::link::LinkSettings;
 use forebay_upstream::request;
 use forebay_upstream::settings::{
     self, Balance, BalanceKey, BodySettings, Errors, GroupSettings, KeepAliveSettings,
@@ -43,7 +44,7 @@ const MARGIN: Duration = Duration::from_secs(10);
 /// Where the instances of a stage are asked, here or elsewhere, or other software in their place.
 pub(super) fn addresses(place: &StageProcess, config: &Config, role: Role) -> Vec<UpstreamAddress> {
     let own = (1..=config.isolated.instances(role)).map(|number| place.socket(role, number));
-    let elsewhere = config.isolated.elsewhere(role).iter().map(|other| other.to.clone());
+    let elsewhere = config.isolated.asked(role).map(|other| other.to.clone());
     own.map(UnixAddress::Path).map(UpstreamAddress::Unix).chain(elsewhere).collect()
 }
 
@@ -77,7 +78,11 @@ pub fn next(config: &Config, now_ms: u64) -> Option<NextStage> {
         // how processes of other machines end nobody tells here
         let is_here = config.isolated.elsewhere(role).is_empty();
         let ends = links::ends(&place.links, role).filter(|_| is_here);
-        let (link, is_http2) = (config.isolated.link(is_own), config.isolated.is_http2(is_own));
+        let link = LinkSettings {
+            backups: config.isolated.backups(role).len(),
+            ..config.isolated.link(is_own)
+        };
+        let is_http2 = config.isolated.is_http2(is_own);
         Application::of_stage(application, link, is_http2, ends, connector, now_ms)
     });
     let repeats = config.sites.iter().map(|site| site.repeat_idempotent).collect();
@@ -139,8 +144,9 @@ fn group(config: &Config, to: Vec<UpstreamAddress>) -> GroupSettings {
 #[must_use]
 pub fn at(mut config: Config, place: StageProcess) -> Config {
     config.control.socket = match place.role {
-        Role::Receive => ControlSocketChoice::At(relayed::socket(&place.links)),
-        Role::Process | Role::Respond => ControlSocketChoice::Off,
+        // process is sealed, and asks no application
+        Role::Process => ControlSocketChoice::Off,
+        role => ControlSocketChoice::At(relayed::socket_of(&place.links, role, place.instance)),
     };
     if place.role != Role::Receive {
         stand_behind(&mut config, &place);
@@ -171,6 +177,8 @@ fn stand_behind(config: &mut Config, place: &StageProcess) {
     config.gate = GateMode::Off;
     config.firewall.mode = FirewallMode::Off;
     config.protects.clear();
+    // whose connections receive passes on by itself
+    config.tcp.clear();
     config.ban_files.clear();
     config.admin.listen = AdminListen::default();
     // no keys are held where they are not used

@@ -7,6 +7,7 @@
 
 use super::cgroups::Cgroups;
 use super::changes::{self, Changes};
+use super::drained::DrainedUpstreams;
 use super::ending::OutOfMemory;
 use super::generation::{Generation, SupervisorShared};
 use super::kept_gate::GateKeeper;
@@ -123,6 +124,8 @@ pub(super) struct Supervisor {
     pub(super) held: Vec<(String, Reply<CommandAnswer>)>,
     /// Programs that stay.
     pub(super) sessions: Sessions,
+    /// Upstreams that commands have drained.
+    pub(super) drained: DrainedUpstreams,
 }
 
 /// The stages that are to serve next.
@@ -226,6 +229,7 @@ pub fn run(
         changed_in: 0,
         held: Vec::new(),
         sessions: Sessions::default(),
+        drained: DrainedUpstreams::default(),
     };
     supervisor.rising = Some(supervisor.rise(config, Vec::new())?);
     supervisor.go_on_until(&events, |it| it.serving.is_some() || it.is_over())?;
@@ -363,6 +367,7 @@ impl Supervisor {
         {
             self.fail(why)?;
         }
+        self.tell_drained();
         if let Some(risen) = self.rising.take_if(|rising| rising.generation.serves()) {
             self.replace_by(risen);
         }
@@ -420,6 +425,7 @@ impl Supervisor {
         self.changes = self.changes.after_reload();
         self.sessions.leave_before(risen.number);
         self.have_judged_by(&risen.generation);
+        self.tell_all_drained(&risen.generation);
         self.ask_for_changes(risen.number, risen.generation.directory());
         match self.serving.replace(risen.generation) {
             // it is said when the server before has left
@@ -607,12 +613,10 @@ impl Supervisor {
             other if relayed::is_for_receive(other) => {
                 return self.relay(other.to_owned(), reply);
             }
-            other if other.starts_with("upstream") => {
-                let text = "with stages applications are asked by the processes of respond, which take no \
-                            commands: write it into the file, and reload\n";
-                CommandAnswer { code: 1, text: text.to_owned() }
-            }
-            other => CommandAnswer::unknown(other),
+            other => match other.strip_prefix("upstream ") {
+                Some(question) => return self.ask_upstreams(question, reply),
+                None => CommandAnswer::unknown(other),
+            },
         };
         // a command that went away needs no answer
         let _ = reply.send(answer);

@@ -38,7 +38,7 @@ impl fmt::Display for AccountRemark {
                  not start"
             ),
             AccountRemark::RootStages => f.write_str(
-                "is not set: started as root, the stages receive and respond keep its rights and every system call; \
+                "is not set: started as root, the stages receive and respond keep its rights; \
                  name an account without rights",
             ),
         }

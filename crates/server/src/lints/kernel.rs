@@ -1,11 +1,12 @@
 //! What the kernel and its tools would have to do, and cannot on this machine.
 
 use super::LintSubject;
+use crate::confinement::KernelLimits;
 use crate::firewall;
 use crate::gate::needs;
 use forebay_config::path::Path as At;
 use forebay_config::problem::Finding;
-use forebay_config::{ConfigDraft, FirewallMode, GateMode, Remarks, Wrong};
+use forebay_config::{ConfigDraft, Confine, FirewallMode, GateMode, Remarks, Wrong};
 use std::fmt;
 
 /// What the configuration wants of this machine and does not get.
@@ -15,6 +16,13 @@ enum MachineLack {
     Gate {
         /// Why.
         why: String,
+        /// Whether the server does without.
+        is_optional: bool,
+    },
+    /// The kernel does not keep stages from what a setting says.
+    Stages {
+        /// Why.
+        why: &'static str,
         /// Whether the server does without.
         is_optional: bool,
     },
@@ -38,12 +46,40 @@ impl fmt::Display for MachineLack {
             MachineLack::Gate { why, is_optional: false } => {
                 write!(f, "the server would not start on this machine: {why}")
             }
+            MachineLack::Stages { why, is_optional: true } => {
+                write!(f, "stages would be less confined on this machine: {why}")
+            }
+            MachineLack::Stages { why, is_optional: false } => {
+                write!(f, "the server would not start on this machine: {why}")
+            }
             MachineLack::Firewall { why, is_optional: true } => {
                 write!(f, "on this machine the server alone would refuse clients: {why}")
             }
             MachineLack::Firewall { why, is_optional: false } => {
                 write!(f, "the server would not start on this machine: {why}")
             }
+        }
+    }
+}
+
+/// What the kernel lacks by which stages are confined.
+pub(super) fn stages(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    if of.draft.is_isolated() {
+        stages_on(of.draft, KernelLimits::of_this_kernel(), remarks);
+    }
+}
+
+/// The same for a kernel with these limits.
+fn stages_on(draft: &ConfigDraft, limits: KernelLimits, remarks: &mut Remarks) {
+    let sandbox = &draft.process.sandbox;
+    let settings = [
+        ("landlock", sandbox.landlock, limits.files),
+        ("seccomp", sandbox.seccomp, limits.processes),
+    ];
+    for (key, setting, lack) in settings {
+        if let Some(why) = lack.filter(|_| setting != Confine::Off) {
+            let lack = MachineLack::Stages { why, is_optional: setting == Confine::Auto };
+            remarks.push((At::default().child("sandbox").child(key), Wrong::said(lack)));
         }
     }
 }
@@ -98,6 +134,31 @@ fn sets_on(draft: &ConfigDraft, lack: Option<String>, remarks: &mut Remarks) {
 mod tests {
     use super::*;
     use forebay_config::table::ConfigReader;
+
+    #[test]
+    fn a_kernel_that_confines_less_is_said_where_it_is_wanted() {
+        let old = KernelLimits {
+            files: Some("no Landlock"),
+            processes: Some("no seccomp"),
+            ..KernelLimits::of_this_kernel()
+        };
+        let said = |text: &str| {
+            let draft = ConfigReader::new(text, "").draft();
+            let mut remarks = Vec::new();
+            stages_on(&draft, old, &mut remarks);
+            let lines = remarks.into_iter().map(|(at, wrong)| format!("{}: {wrong}", at.shown));
+            lines.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            said("root = \"/\"\n[stages]\n[sandbox]\nlandlock = \"on\"\n"),
+            [
+                "sandbox.landlock: the server would not start on this machine: no Landlock",
+                "sandbox.seccomp: stages would be less confined on this machine: no seccomp",
+            ]
+        );
+        let off = "root = \"/\"\n[stages]\n[sandbox]\nlandlock = \"off\"\nseccomp = \"off\"\n";
+        assert_eq!(said(off).len(), 0);
+    }
 
     #[test]
     fn what_this_machine_lacks_is_said() {

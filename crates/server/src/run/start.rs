@@ -17,6 +17,7 @@ use crate::firewall::relayed::FirewallRelay;
 use crate::firewall::sets::{self, SetReader};
 use crate::gate;
 use crate::isolated;
+use crate::isolated::tried::StageAttempts;
 use crate::kernel_answers::{self, AnswersThread};
 use crate::launcher::{self, Launchers, StartedLauncher};
 use crate::listen::Listeners;
@@ -82,6 +83,7 @@ impl Server {
             None => config,
         };
         let started_by = process::user();
+        let attempts = StageAttempts::wanted(&config);
         // before another process is started, which is to inherit none of them
         let (before, mut inheritance) = before.unzip();
         let mut listeners = opening::listeners(&config, inheritance.as_mut(), given)?;
@@ -273,6 +275,7 @@ impl Server {
             relay.start().map_err(resources("a thread for the firewall"))?;
         }
         let is_sealed = seal::seal(&server.config).map_err(RunError::Seal)?;
+        attempts.iter().for_each(StageAttempts::say);
         if let Some(inheritance) = &inheritance {
             let agrees = inheritance.command.agrees();
             agrees.map_err(resources("the command that has started it"))?;

@@ -1,5 +1,6 @@
 //! What a configuration needs to reach in the file system, and for what.
 
+use super::stage_needs::StageNeeds;
 use crate::privileges;
 use crate::seal;
 use forebay_config::{CollectorAddress, Config, Listen, SiteConfig, TcpConfig};
@@ -57,12 +58,17 @@ impl PathUse {
 
 /// Everything that a configuration needs to reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SandboxNeeds(pub(super) Vec<NeededPath>);
+pub struct SandboxNeeds {
+    pub(super) paths: Vec<NeededPath>,
+    /// What a stage needs besides; `None` for a server without stages.
+    pub(super) stage: Option<StageNeeds>,
+}
 
 impl SandboxNeeds {
     /// Of `config`, which was read from `file`; the control socket is at `control`.
     pub fn of(config: &Config, file: Option<&Path>, control: Option<&Path>) -> SandboxNeeds {
-        let mut needs = SandboxNeeds::default();
+        let stage = config.place.as_ref().map(|place| StageNeeds::of(config, place.role));
+        let mut needs = SandboxNeeds { stage, ..SandboxNeeds::default() };
         if seal::is_sealed(config) {
             // held back as a spare descriptor
             needs.add("", PathBuf::from("/dev/null"), PathUse::Read);
@@ -188,8 +194,8 @@ impl SandboxNeeds {
         // what is not there cannot be opened either, and what needs it says so
         let path = std::fs::canonicalize(&path).unwrap_or(path);
         let need = NeededPath { key, path, what };
-        if !self.0.iter().any(|known| (&known.path, known.what) == (&need.path, what)) {
-            self.0.push(need);
+        if !self.paths.iter().any(|known| (&known.path, known.what) == (&need.path, what)) {
+            self.paths.push(need);
         }
     }
 }
@@ -206,7 +212,10 @@ mod tests {
             SandboxNeeds::of(&config, None, None)
         };
         let has_etc = |needs: SandboxNeeds| {
-            needs.0.iter().any(|need| need.path == Path::new("/etc") && need.what == PathUse::Read)
+            needs
+                .paths
+                .iter()
+                .any(|need| need.path == Path::new("/etc") && need.what == PathUse::Read)
         };
         assert!(has_etc(needs("http://app.internal")));
         let text = "root = \"/srv/www\"\ntraces.to = \"http://collector.internal:4318\"\n";

@@ -279,7 +279,8 @@ impl ConnectionPool {
             self.places.leave();
             let is_current = || upstreams.is_current(member, &last.connection);
             // what is sent to a Unix socket whose other end is gone fails, and has not run
-            let is_sure = last.is_watched || (application.is_own() && !last.connection.is_http2());
+            let is_sure =
+                last.is_watched || (application.is_own(member) && !last.connection.is_http2());
             let is_due = last.until_ms > now_ms && is_current();
             if is_due && (is_sure || last.connection.is_fit(now_ms)) {
                 return Some(last.connection);

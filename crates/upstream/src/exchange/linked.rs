@@ -79,7 +79,7 @@ impl<T> Exchange<T> {
     pub(super) fn fail_link(&mut self, failure: AttemptFailure) {
         // other software may close what is idle
         let is_reused = self.phase.attempt().is_some_and(|attempt| attempt.is_reused);
-        let may_be_stale = is_reused && !self.application.is_own();
+        let may_be_stale = is_reused && !self.application.is_own(self.upstream());
         self.note_failed(Lateness::InTime.word(failure));
         self.tell_link(&match failure {
             AttemptFailure::Unwritten if is_reused => LinkEvent::Stale,

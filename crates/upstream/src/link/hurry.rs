@@ -45,14 +45,20 @@ impl Link {
     pub(super) fn hurry(&mut self, flight: &mut Flight, now_ms: u64) -> LinkAction {
         flight.may_hurry = false;
         self.instances[flight.instance].is_doubted = true;
+        // a backup is for those that are not well, and its way is longer
+        let first_backup = self.first_backup();
         let is_other = |(at, one): (MemberIndex, &Instance)| {
-            at != flight.instance && !flight.has_tried(at) && one.share(now_ms) > 0
+            at != flight.instance
+                && at < first_backup
+                && !flight.has_tried(at)
+                && one.share(now_ms) > 0
         };
         let may = flight.copies < self.settings.copies.min(MOST_COPIES)
             && self.instances.iter().enumerate().any(is_other);
         if !may || !self.budget.withdraw(now_ms) {
             return LinkAction::Wait;
         }
+        self.counts.hurried += 1;
         self.leave(flight, HealthSign::Nothing, now_ms);
         flight.is_admitted = true;
         self.next(flight, now_ms)

@@ -30,6 +30,7 @@
 //! | panic | where none may be asked, all are |
 //! | attempts | copies that were written are counted; an instance that takes none costs nothing but the time |
 //! | rest | when all have refused it, a request rests before it is tried again, each time twice as long up to the timer's floor |
+//! | backups | the last instances, if there are such, are asked while none of the others may be |
 //! | budget | a loss admits at once what the instance had under way; other copies some for each thousand requests, and a few. What is not admitted rests |
 //! | quarantine | a request that was under way when two processes ended by themselves is not sent again |
 //!
@@ -92,6 +93,16 @@ pub struct Link {
     balancer: Balancer,
     budget: Budget,
     candidates: Vec<Candidate>,
+    counts: LinkCounts,
+}
+
+/// What a link has done since it is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounts {
+    /// How often an instance was taken for one that hangs: it answered neither a request nor a ping in time.
+    pub suspected: u64,
+    /// Requests that went to another instance because their acknowledgement took longer than usual.
+    pub hurried: u64,
 }
 
 impl Link {
@@ -119,9 +130,15 @@ impl Link {
             balancer: Balancer::new(settings.choice.balance(), keys, seed),
             budget: Budget::new(settings.permille, now_ms),
             candidates: Vec::with_capacity(instances.len()),
+            counts: LinkCounts::default(),
             instances,
             settings,
         }
+    }
+
+    /// What it has done so far.
+    pub fn counts(&self) -> LinkCounts {
+        self.counts
     }
 
     /// A request. `repeats` says that it may run twice; if not, `may_wait` says that its end may be
@@ -356,6 +373,7 @@ impl Link {
                 self.hurry(flight, now_ms)
             }
             FlightState::Unwritten | FlightState::Written => {
+                self.counts.suspected += u64::from(!one.is_silent);
                 (one.is_doubted, one.is_silent) = (true, true);
                 one.timer.back_off();
                 let is_certain = flight.has_not_run();
@@ -443,7 +461,8 @@ impl Link {
         if one.losses == flight.losses {
             one.losses = one.losses.wrapping_add(1);
         }
-        match self.settings.is_watched {
+        // how processes of other machines end nobody tells
+        match self.settings.is_watched && flight.instance < self.first_backup() {
             true => flight.suspects.push(Suspect {
                 instance: flight.instance,
                 since_ms: flight.written_ms,
@@ -485,7 +504,7 @@ impl Link {
         one.in_flight = one.in_flight.saturating_sub(1);
     }
 
-    /// Those that have not been tried, if one of them may be asked; then any that may; then any.
+    /// Those that have not been tried, if one of them may be asked, and backups last; then any that may; then any.
     fn pick(
         &mut self,
         key: u64,
@@ -493,10 +512,21 @@ impl Link {
         now_ms: u64,
     ) -> Option<MemberIndex> {
         let is_any = |_: MemberIndex| false;
-        let found = self.pick_of(key, &tried, false, now_ms);
+        let first_backup = self.first_backup();
+        let is_no_first = |member: MemberIndex| tried(member) || member >= first_backup;
+        let found = match self.settings.backups {
+            0 => None,
+            _ => self.pick_of(key, &is_no_first, false, now_ms),
+        };
+        let found = found.or_else(|| self.pick_of(key, &tried, false, now_ms));
         let found = found.or_else(|| self.pick_of(key, &is_any, false, now_ms));
         let found = found.or_else(|| self.pick_of(key, &tried, true, now_ms));
         found.or_else(|| self.pick_of(key, &is_any, true, now_ms))
+    }
+
+    /// From which on the instances are backups.
+    pub(super) fn first_backup(&self) -> MemberIndex {
+        self.instances.len().saturating_sub(self.settings.backups)
     }
 
     fn pick_of(

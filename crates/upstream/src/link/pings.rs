@@ -26,6 +26,7 @@ impl Link {
                     one.ping = Pinged::No;
                     one.heard_ms = now_ms;
                     one.timer.back_off();
+                    self.counts.suspected += u64::from(!one.is_silent);
                     one.lose_silent(now_ms);
                 }
                 continue;

@@ -59,6 +59,8 @@ pub struct LinkSettings {
     pub permille: u32,
     /// A request that no instance takes for so long is given up.
     pub patience: Duration,
+    /// How many of the instances, the last, are asked only while none of the others is well.
+    pub backups: usize,
     /// Whether a supervisor tells how processes [end](super::Link::ended). Else each connection that ends with a
     /// request on it stands for a process that ended by itself.
     pub is_watched: bool,
@@ -85,6 +87,7 @@ impl Default for LinkSettings {
             copies: MOST_COPIES,
             permille: 200,
             patience: Duration::from_secs(10),
+            backups: 0,
             is_watched: false,
         }
     }

@@ -413,6 +413,30 @@ fn one_that_failed_gets_one_request_as_a_trial() {
 }
 
 #[test]
+fn backups_are_asked_while_none_of_the_others_is_well() {
+    let settings = LinkSettings {
+        choice: InstanceChoice::RoundRobin,
+        backups: 1,
+        is_watched: true,
+        ..LinkSettings::default()
+    };
+    let mut link = Link::new(settings, (0..3).collect(), 1, 0);
+    let asked = |link: &mut Link| {
+        (0..6).map(|_| link.begin(true, true, false, 0, 1).unwrap().instance()).max()
+    };
+    assert_eq!(asked(&mut link), Some(1));
+    let mut flight = begun(&mut link, true, &[]);
+    let first = flight.instance();
+    assert_eq!(link.event(&mut flight, 1, &LinkEvent::Refused, 0), LinkAction::Send(1 - first));
+    assert_eq!(link.event(&mut flight, 2, &LinkEvent::Refused, 0), LinkAction::Send(2));
+    assert_eq!(link.begin(true, true, false, 0, 1).unwrap().instance(), 2);
+    // nobody tells how a process of another machine has ended: it counts at once
+    link.event(&mut flight, 3, &LinkEvent::Written, 0);
+    link.event(&mut flight, 3, &LinkEvent::Broken { has_ended: true }, 1);
+    assert_eq!(flight.ended, 1);
+}
+
+#[test]
 fn all_are_asked_where_none_may_be() {
     let mut link = link(3);
     (0..3).for_each(|at| link.lost(at, 0));
@@ -590,4 +614,16 @@ fn who_stands_still_again_keeps_requests_waiting_for_no_longer() {
         }
         assert!(asked >= 15, "{asked}");
     }
+}
+
+#[test]
+fn suspicions_are_counted_once_for_each_silence() {
+    let mut link = link(2);
+    for _ in 0..2 {
+        let mut flight = begun(&mut link, true, &[LinkEvent::Written]);
+        link.event(&mut flight, 1, &LinkEvent::Time, RTO);
+    }
+    let suspected = link.counts().suspected;
+    assert!((1..=2).contains(&suspected), "{suspected}");
+    assert_eq!(link.counts().hurried, 0);
 }

@@ -69,7 +69,7 @@ pub(crate) fn kind(name: &str) -> FieldKind {
         b"content-length" | b"transfer-encoding" | b"http2-settings" => FieldKind::Own,
         // what stages say to one another
         b"forebay-attempt" | b"forebay-class" | b"forebay-local" | b"forebay-overload"
-        | b"forebay-sent" | b"forebay-tunnel" => FieldKind::Own,
+        | b"forebay-port" | b"forebay-sent" | b"forebay-tunnel" => FieldKind::Own,
         b"cookie" => FieldKind::Cookie,
         b"trailer" => FieldKind::Trailer,
         b"traceparent" | b"tracestate" => FieldKind::Trace,

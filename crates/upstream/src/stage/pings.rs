@@ -59,7 +59,7 @@ impl Pings {
                         link.not_asked(ping, now);
                     }
                 }
-                Err(error) if stage.is_own() && has_no_listener(&error) => {
+                Err(error) if stage.is_own(ping.instance) && has_no_listener(&error) => {
                     if let Some(mut link) = stage.link() {
                         link.takes_nothing(ping, now);
                     }
