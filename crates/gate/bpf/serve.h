@@ -186,6 +186,7 @@ static __always_inline void remember(const struct segment *s, const struct reply
 		.kept = reply->kept,
 		.requests = reply->requests + 1,
 		.marks = reply->sends,
+		.at_ms = time_of(bpf_ktime_get_ns()),
 	};
 
 	bpf_map_update_elem(&served, &s->tuple, &note, BPF_ANY);

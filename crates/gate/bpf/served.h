@@ -32,6 +32,26 @@ static __always_inline bool is_of_served(const struct segment *s, const struct g
 	return acked <= all && s->sequence - note->first <= note->next - note->first + MOST_AHEAD;
 }
 
+/* An answer that has not come so often is too large for the way, which tells the stack so: a connection can do with
+ * less. Copies that the network has made come sooner. */
+#define MOST_REPEATS 2
+#define REPEATS_MS 150
+
+/* Whether the client asks once more, after a while, for an answer that it has not got by now. */
+static __always_inline bool is_too_large(const struct segment *s, struct gate_served *note)
+{
+	u32 now_ms = time_of(bpf_ktime_get_ns());
+
+	if (s->acknowledged != note->begin || s->sequence != note->first ||
+	    s->sequence + s->data_bytes != note->next || note->marks & GATE_SERVED_FIN)
+		return false;
+	if (now_ms - note->at_ms < REPEATS_MS)
+		return false;
+	note->at_ms = now_ms;
+	note->repeats += 1;
+	return note->repeats > MOST_REPEATS;
+}
+
 /* Acknowledges all that has come, with what the client has not got yet: a reset if that is not here any more. */
 static __always_inline int say(const struct segment *s, const struct gate_served *note, struct reply *reply,
 			       u32 counts)
@@ -178,6 +198,13 @@ static __always_inline int go_on_after_served(struct __sk_buff *skb, struct segm
 	}
 	if (s->sequence == note->next)
 		return go_on_in_order(skb, s, note, reply, set, listener - 1);
+	if (is_too_large(s, note)) {
+		reply->listener = 0;
+		reply->kept = note->kept;
+		reply->requests = note->requests;
+		reply->rank = rank_of(skb, 0);
+		return GO_ON_SERVE;
+	}
 	/* again, or too early */
 	return say(s, note, reply, GATE_SERVE_ACKED);
 }

@@ -426,6 +426,8 @@ struct gate_served {
 	u32 kept;       /* of the client's offer, as its cookie had it */
 	u32 requests;   /* that were answered */
 	u32 marks;      /* GATE_SERVED_… */
+	u32 at_ms;      /* when the answer was sent, or sent again after a while */
+	u32 repeats;    /* how often it was, after a while */
 };
 
 /* The answer: a head alone; a 304; it says that the connection ends. And what was sent besides: a FIN, behind the answer. */

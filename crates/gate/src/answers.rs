@@ -13,7 +13,7 @@
 //!
 //! The program answers only what rules let through for certain, and only heads that it can read for certain: GET or
 //! HEAD of HTTP/1.1 or 1.0 without a query, whole and alone in one segment, with one `Host`; `Connection` absent, or `close` or
-//! `keep-alive` (with 1.0 only `close` or none); no field that [leaves it](fields) to the server; at most
+//! `keep-alive` (with 1.0 only `close` or none); no field that leaves it to the server (`answers/fields.rs`); at most
 //! [`MOST_LINES`] lines, each in plain ASCII, and [`MOST_HEAD_BYTES`] bytes. `Accept-Encoding` and the weights in it count as
 //! they do for [`Preference`](forebay_http::coding::Preference), and `If-None-Match` with one tag as for
 //! [`evaluate`](forebay_http::condition::evaluate). The answer has the bytes that the server would send, but for `Date`.

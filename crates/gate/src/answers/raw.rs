@@ -137,6 +137,8 @@ shared! {
         kept: u32,
         requests: u32,
         marks: u32,
+        at_ms: u32,
+        repeats: u32,
     }
 }
 

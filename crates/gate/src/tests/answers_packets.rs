@@ -148,6 +148,27 @@ fn what_is_sent_again_is_answered_by_the_same_bytes() {
 }
 
 #[test]
+fn an_answer_that_does_not_come_through_is_the_server_s() {
+    in_namespace(|| {
+        let steered = answering(&policy(Vec::new()));
+        for (client, local) in ends(5200) {
+            let segment = steered.begin(client, local, true, request("/a", ""));
+            steered.sends(&segment, AnswerCount::Ok);
+            // two say nothing, however late they come
+            for _ in 0..2 {
+                steered.sends(&segment, AnswerCount::Repeated);
+            }
+            let adopted = steered.answered(AnswerCount::Adopted);
+            assert!(super::filters::soon(|| {
+                std::thread::sleep(Duration::from_millis(160));
+                steered.ask(&segment).0 == UNTOUCHED
+            }));
+            assert_eq!(steered.answered(AnswerCount::Adopted), adopted + 1);
+        }
+    });
+}
+
+#[test]
 fn an_answer_whose_place_has_another_is_lost() {
     in_namespace(|| {
         let steered = answering(&policy(Vec::new()));
