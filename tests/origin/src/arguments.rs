@@ -14,8 +14,8 @@ pub(crate) enum Arguments {
 }
 
 /// Keys of the top level that the second server does without.
-const OF_CONNECTIONS: [&str; 6] =
-    ["listen", "engine", "workers", "pipeline.", "log.", "tunnel_threads"];
+const OF_CONNECTIONS: [&str; 8] =
+    ["listen", "engine", "workers", "pipeline.", "log.", "tunnel_threads", "admin.", "limits."];
 
 /// Sections that the second server does not get: it would judge each request a second time, or listen
 /// where the first server does.
