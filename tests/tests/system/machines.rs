@@ -37,7 +37,10 @@ struct Machines {
 
 impl Machines {
     fn new() -> Machines {
-        let name = format!("fbm{}", std::process::id());
+        // tests of one program run side by side
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("fbm{}-{number}", std::process::id());
         let machine = |letter: char| Machine {
             namespace: format!("{name}{letter}"),
             folder: Folder::new(),
