@@ -30,6 +30,9 @@ const TIMER: Duration = Duration::from_millis(200);
 /// Servers behind, each at an address of its own.
 const BEHIND: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)];
 
+/// The first server behind is cut off silently, then reachable without its server process, then whole.
+const REBOOTS: &str = "one behind reboots";
+
 /// The claim that no request is lost that can be asked again.
 const fn nothing_lost(of: RowKeys) -> BenchmarkClaim {
     BenchmarkClaim {
@@ -95,6 +98,8 @@ pub const CRASHES: Benchmark = Benchmark {
         figure("availability_percent").shown("availability %", 3),
         figure("p99_before_ms").shown("p99 ms before", 1),
         figure("p99_with_ms").shown("p99 ms with it", 1),
+        figure("p999_with_ms").shown("p999 ms with it", 1),
+        figure("longest_with_ms").shown("longest ms with it", 1),
         figure("timer_and_p99_before_ms").shown("timer + p99 before", 1),
     ],
     tables: &[],
@@ -136,6 +141,7 @@ fn troubles() -> Vec<&'static str> {
         "one behind killed",
         "one behind frozen",
         "one behind cut off",
+        "one behind reboots",
     ]
 }
 
@@ -240,6 +246,23 @@ impl<'c> Chain<'c> {
         }
     }
 
+    /// Cuts the first server behind off: packets to it and from it are dropped without an answer.
+    fn cut() -> Result<(), Error> {
+        let address = BEHIND[0];
+        nft("add table ip crashes")?;
+        nft("add chain ip crashes input { type filter hook input priority 0 ; }")?;
+        nft(&format!("add rule ip crashes input ip daddr {address} drop"))?;
+        nft(&format!("add rule ip crashes input ip saddr {address} drop"))
+    }
+
+    /// Makes the rebooting machine reachable again, which it is before its server runs.
+    fn halfway(trouble: &str) -> Result<(), Error> {
+        match trouble {
+            REBOOTS => nft("delete table ip crashes"),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes the failure; the processes that are returned end it.
     fn trouble(&self, trouble: &str) -> Result<Vec<Pid>, Error> {
         let stages = stages_of(trouble);
@@ -252,21 +275,19 @@ impl<'c> Chain<'c> {
         match trouble.split(' ').next_back() {
             Some("killed") => signal(Signal::KILL),
             Some("frozen") => signal(Signal::STOP),
-            // packets are dropped in both directions, without an answer
-            _ => {
-                let address = BEHIND[0];
-                nft("add table ip crashes")?;
-                nft("add chain ip crashes input { type filter hook input priority 0 ; }")?;
-                nft(&format!("add rule ip crashes input ip daddr {address} drop"))?;
-                nft(&format!("add rule ip crashes input ip saddr {address} drop"))?;
+            // no packet announces that the server has ended
+            Some("reboots") => {
+                Chain::cut()?;
+                signal(Signal::KILL);
             }
+            _ => Chain::cut()?,
         }
         Ok(pids)
     }
 
     fn end(&mut self, trouble: &str, pids: &[Pid]) -> Result<(), Error> {
         match (trouble.split(' ').next_back(), stages_of(trouble)) {
-            (Some("killed"), []) => self.begin_behind(0, true)?,
+            (Some("killed" | "reboots"), []) => self.begin_behind(0, true)?,
             // stages are started again by their supervisor
             (Some("killed"), _) => {}
             (Some("frozen"), []) => self.serving.process(1).signal(Signal::CONT),
@@ -321,7 +342,9 @@ impl Measure for Crashes {
         });
         thread::sleep(third);
         let pids = chain.trouble(trouble)?;
-        thread::sleep(third);
+        thread::sleep(third / 2);
+        Chain::halfway(trouble)?;
+        thread::sleep(third / 2);
         chain.end(trouble, &pids)?;
         let fates = load.join().map_err(|_| Error::Client("the load has failed".to_owned()))?;
         // requests under way when the failure began were hit by it, too
@@ -336,6 +359,8 @@ impl Measure for Crashes {
             .figure("availability_percent", all.availability())
             .figure("p99_before_ms", ms(before.p99))
             .figure("p99_with_ms", ms(during.p99))
+            .figure("p999_with_ms", ms(during.p999))
+            .figure("longest_with_ms", ms(during.longest))
             .figure("timer_and_p99_before_ms", ms(TIMER + before.p99));
         Ok(vec![row])
     }

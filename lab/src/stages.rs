@@ -1,7 +1,9 @@
-//! The cost of answering in three stages: processor time per request of `isolated`, with HTTP/1.1
-//! and with HTTP/2 between its stages, beside `event` and beside three chained nginx (proxy, proxy,
-//! files; connections are kept). With `--tiers`, the cost that each measure of isolation adds, one
-//! after the other.
+//! The cost of answering in three stages: processor time per request of `isolated`, with HTTP/1.1 and with
+//! HTTP/2 between its stages, beside `event` and beside three chained nginx (proxy, proxy, files; connections
+//! are kept). With `--tiers`, the cost that each measure of isolation adds, one after the other.
+//!
+//! `before` is another build of the program (`--before`). `isolated-tcp` and `isolated-tls` have process and
+//! respond in a server of their own, which receive asks over TCP, in clear and through TLS, as on another machine.
 
 use crate::Error;
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
@@ -17,6 +19,8 @@ use crate::run::{Run, Trial};
 use crate::running;
 use crate::serving::{Forebay, PeerProcess, Serving};
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 /// The files that are asked for.
@@ -25,8 +29,14 @@ const FILES: [(&str, usize); 3] = [("1k", 1 << 10), ("10k", 10 << 10), ("100k", 
 /// Three nginx, one behind the other.
 const CHAIN: &str = "nginx-chain";
 
-/// The servers that are Forebay: engine, and lines of its configuration. From the fourth on each
-/// has what the one before has.
+/// Forebay's stages as another build of the program has them.
+const BEFORE: &str = "before";
+
+/// Process and respond behind a port, and the scheme by which receive asks them.
+const APART: [(&str, &str); 2] = [("isolated-tcp", "tcp"), ("isolated-tls", "tls")];
+
+/// The servers that are Forebay: engine, and lines of its configuration. From the fourth on each has what the one
+/// before has.
 const OURS: [(&str, &str, &str); 10] = [
     ("event", "event", ""),
     ("isolated", "isolated", ""),
@@ -114,7 +124,8 @@ pub const STAGES: Benchmark = Benchmark {
 };
 
 fn servers() -> Vec<&'static str> {
-    OURS.iter().map(|(name, ..)| *name).chain([CHAIN]).collect()
+    let apart = APART.iter().map(|(name, _)| *name);
+    OURS.iter().map(|(name, ..)| *name).chain([BEFORE]).chain(apart).chain([CHAIN]).collect()
 }
 
 fn files() -> Vec<&'static str> {
@@ -172,15 +183,58 @@ fn chain(run: &Run) -> Result<Serving, Error> {
     Ok(serving)
 }
 
+/// Receive in one server, and what it asks in another.
+fn apart(run: &Run, scheme: &str) -> Result<Serving, Error> {
+    let (front, behind) = (run.port()?, run.port()?);
+    let mut serving = Serving::empty(&run.folder()?, front);
+    let keys = run.root.with_file_name("stage-keys");
+    let made = Command::new(&run.options.program).args(["stages", "keys"]).arg(&keys).output();
+    let made = made.map_err(Error::io("cannot start", &run.options.program))?;
+    if !made.status.success() {
+        return Err(Error::Client(String::from_utf8_lossy(&made.stderr).into_owned()));
+    }
+    let trust = match scheme {
+        "tls" => format!("keys = {keys:?}\n"),
+        _ => "unencrypted = true\n".to_owned(),
+    };
+    let parts = [
+        (
+            "front",
+            format!(
+                "listen = [\"127.0.0.1:{front}\"]\n[stages]\nprocess_at = [\"{scheme}://127.0.0.1:{behind}\"]\n{trust}"
+            ),
+        ),
+        ("behind", format!("[stages]\nprocess_listen = [\"127.0.0.1:{behind}\"]\n{trust}")),
+    ];
+    for (folder, lines) in parts {
+        let words = [("LINES", lines)];
+        let part = PeerProcess {
+            program: Some(&run.options.program),
+            folder,
+            words: &words,
+            ..PeerProcess::new("stages/forebay.toml")
+        };
+        serving.add(run, &part)?;
+    }
+    Ok(serving)
+}
+
 impl Measure for StagesMeasure {
     fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<RawRow>, Error> {
         let (run, file) = (trial.run, trial.at("file"));
-        let serving = match OURS.iter().find(|(name, ..)| *name == trial.server) {
-            None => chain(run)?,
-            Some((_, engine, lines)) => {
-                let lines = format!("root = {:?}\nengine = \"{engine}\"\n{lines}", run.root);
-                Serving::forebay(run, &Forebay { admin: false, ..Forebay::new(&lines) })?
-            }
+        let ours = |engine: &str, lines: &str, program: Option<&Path>| {
+            let lines = format!("root = {:?}\nengine = \"{engine}\"\n{lines}", run.root);
+            Serving::forebay(run, &Forebay { admin: false, program, ..Forebay::new(&lines) })
+        };
+        let known = OURS.iter().find(|(name, ..)| *name == trial.server);
+        let other = APART.iter().find(|(name, _)| *name == trial.server);
+        let serving = match (known, other, &run.options.before) {
+            (Some((_, engine, lines)), ..) => ours(engine, lines, None)?,
+            (_, Some((_, scheme)), _) => apart(run, scheme)?,
+            (.., Some(before)) if trial.server == BEFORE => ours("isolated", "", Some(before))?,
+            // without another build there is nothing to measure
+            (.., None) if trial.server == BEFORE => return Ok(Vec::new()),
+            _ => chain(run)?,
         };
         let is_right = |serving: &Serving| match serving.get(file)?.status {
             200 => Ok(()),

@@ -11,8 +11,7 @@
 //! | [`head`] | What does this request head say, and how long is it? |
 //! | [`owned`] | How is a head kept that cannot be answered at once? |
 //! | [`framing`] | How many bytes of body follow? |
-//! | [`body`] | Which of the bytes that arrive are data, and where do they end? The same for bodies
-//! that are sent |
+//! | [`body`] | Which of the bytes that arrive are data, and where do they end? The same for bodies that are sent |
 //! | [`path`] | Which path below the root does the target name? |
 //! | [`readings`] | In which ways may applications read a path with `//`, `%2F` or `%5C`? |
 //! | [`condition`] | Do `If-Match`, `If-None-Match`, … allow the answer (RFC 9110 §13.2.2)? |

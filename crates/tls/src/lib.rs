@@ -13,8 +13,7 @@
 //! |---|---|
 //! | [`channel`] | the transport: plain, a session of TLS, or bytes that are passed on |
 //! | [`session`] | a session of TLS |
-//! | [`client`] | the client's end: the servers it trusts (`trust`), the sessions it resumes, why
-//! it goes no further (`refusal`) |
+//! | [`client`] | the client's end: the servers it trusts (`trust`), the sessions it resumes, why it goes no further (`refusal`) |
 //! | [`terms`], [`roots`] | a client's settings for its servers; certificates that it trusts |
 //! | [`fault`] | why a client's connection goes no further, in one word |
 //! | [`clients`] | certificates of clients: which are accepted, and which were revoked |

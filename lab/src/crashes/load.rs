@@ -97,8 +97,12 @@ pub struct RunPart {
     pub requests: usize,
     /// The number of those that have failed.
     pub lost: usize,
-    /// The 99th percentile of the others.
+    /// The 99th percentile of the others, that of 999 in 1,000, and the longest.
     pub p99: Duration,
+    /// See above.
+    pub p999: Duration,
+    /// See above.
+    pub longest: Duration,
 }
 
 impl RunPart {
@@ -108,11 +112,16 @@ impl RunPart {
         let due: Vec<_> = fates.iter().filter(|fate| (from..to).contains(&fate.due)).collect();
         let mut took: Vec<_> = due.iter().filter_map(|fate| fate.took).collect();
         took.sort_unstable();
-        let at = (took.len() * 99).div_ceil(100).saturating_sub(1);
+        let at = |permille: usize| {
+            let at = (took.len() * permille).div_ceil(1000).saturating_sub(1);
+            took.get(at).copied().unwrap_or_default()
+        };
         RunPart {
             requests: due.len(),
             lost: due.len() - took.len(),
-            p99: took.get(at).copied().unwrap_or_default(),
+            p99: at(990),
+            p999: at(999),
+            longest: at(1000),
         }
     }
 
@@ -139,6 +148,7 @@ mod tests {
         assert_eq!((part.requests, part.lost), (100, 2));
         // of 98, which end with 148 and 149, the 98th
         assert_eq!(part.p99, Duration::from_micros(149));
+        assert_eq!((part.p999, part.longest), (part.p99, part.p99));
         assert!((part.availability() - 98.0).abs() < 1e-9);
         let none = RunPart::of(&fates, Duration::from_secs(1), Duration::from_secs(2));
         assert_eq!((none.requests, none.lost, none.p99), (0, 0, Duration::ZERO));

@@ -16,8 +16,8 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// Engines whose jobs helper threads do, and one whose threads do them themselves.
-const ENGINES: [&str; 4] = ["event", "fibers", "pipeline", "pool"];
+/// Engines whose jobs helper threads do, one whose threads do them themselves, and stages.
+const ENGINES: [&str; 5] = ["event", "fibers", "pipeline", "pool", "isolated"];
 /// Threads of `pool`, all of which may answer at once: as many as voigt's server had processes.
 const POOL: u32 = 50;
 

@@ -65,7 +65,10 @@ const OF_PROCESS: &[(Bearing, &str)] = &[
     (Apart, "pipeline.accept pipeline.receive pipeline.process pipeline.send pipeline.send_wait"),
     (Apart, "pipeline.calibration"),
     // with stages there are no answers of the kernel at all
-    (Hinders, "isolated.process isolated.respond isolated.process_at isolated.respond_at"),
+    (
+        Hinders,
+        "isolated.process isolated.respond isolated.process_at isolated.process_backup isolated.respond_at",
+    ),
     (Hinders, "isolated.process_listen isolated.respond_listen"),
     (
         Apart,
