@@ -48,7 +48,7 @@ pub(super) fn socket_of(links: &Path, role: Role, instance: u64) -> PathBuf {
 
 /// Whether receive answers this command.
 pub(super) fn is_for_receive(command: &str) -> bool {
-    ["policy ", "policy\n", "why "].iter().any(|begin| command.starts_with(begin))
+    ["policy ", "policy\n", "why ", "gate "].iter().any(|begin| command.starts_with(begin))
 }
 
 /// Whether something is another after this command, if it succeeds.
