@@ -1,7 +1,7 @@
 //! The agent on the highest level, in virtual time: from what loops count to which requests they admit.
 //!
-//! There it limits connections, and it takes some hundred thousand refusals per second to get there:
-//! more than a test can ask of a real server on any machine.
+//! On that level the agent limits connections. It takes some hundred thousand refusals per second
+//! to get there: more than a test can ask of a real server on any machine.
 
 use super::*;
 use crate::plan::{MachineResources, Plan};
@@ -57,10 +57,10 @@ connections.rate = "1/s"
 "#;
 
 const TICK_NS: u64 = 10_000_000;
-/// With one core: a quarter of its time are 50,000 refusals.
+/// The number of cores. A quarter of one core's time is 50,000 refusals.
 const CORES: u32 = 1;
 
-/// One loop with the policy and the agent's thread, and a clock that is set.
+/// One loop with the policy and the agent's thread, and a clock that the test sets.
 struct Loop {
     policy: Arc<InForce>,
     judge: Judge,
@@ -101,7 +101,7 @@ impl Loop {
         Loop { policy, judge, metrics, state, now_ns: 1_000_000_000, levels }
     }
 
-    /// Has offers of gold and bulk come for so long.
+    /// Offers connections of gold and bulk for this many seconds.
     fn run(&mut self, seconds: u64, offers: [Offered; 2]) {
         for _ in 0..seconds * 1_000_000_000 / TICK_NS {
             self.now_ns += TICK_NS;
@@ -124,7 +124,7 @@ impl Loop {
         }
     }
 
-    /// Each rule counts from its degree on, and no longer than that.
+    /// Each rule holds from its degree on, and not below it.
     fn check_degrees(&self, level: Level) {
         let policy = &self.policy.policy;
         for (number, at_connection, at_request) in [(1, 3, 1), (2, 1, 1), (3, 2, 2), (4, 3, 3)] {
@@ -264,7 +264,7 @@ path = "/costly"
 requests = { rate = "1000/s", rate_min = "50/s", burst = 10 }
 "#;
 
-/// A request for what is costly; its pass, if it is let in.
+/// Requests `/costly`; returns the pass if the request is let in.
 fn ask(judge: &mut Judge, now_ns: u64) -> Option<Pass> {
     let text = b"GET /costly HTTP/1.1\r\nHost: h\r\n\r\n";
     let mut lines = Lines::new();
@@ -284,7 +284,7 @@ fn ask(judge: &mut Judge, now_ns: u64) -> Option<Pass> {
     }
 }
 
-/// Work that is never done fills the window; what it refuses is taken from the rate of the rule.
+/// Work that never ends fills the window; the refusals of the window lower the rate of the rule.
 #[test]
 fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
     let plan = plan(MOVABLE);
