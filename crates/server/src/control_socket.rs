@@ -332,7 +332,7 @@ fn listen(
         }
         let (tell, owners) = (tell.clone(), owners.map(Arc::clone));
         let serve = move || {
-            // a command that went away needs no answer
+            // the client may have gone away
             let _ = serve(stream, patience.command, session_slot, owners.as_ref(), &tell);
         };
         let _ = std::thread::Builder::new().name("control".to_owned()).spawn(serve);
@@ -355,7 +355,7 @@ fn turn_away(stream: UnixStream, patience: Duration) {
     let mut line = DeadlineStream::new(stream, patience);
     if matches!(receive(&mut line), Ok(_) | Err(Unheard::Successor)) {
         line.extend(patience);
-        // a command that went away needs no answer
+        // the client may have gone away
         let _ = line.answer(&CommandAnswer::failed("the server has too many commands to answer"));
     }
 }

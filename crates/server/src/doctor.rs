@@ -170,7 +170,7 @@ fn ports(config: &Config) -> BTreeSet<u16> {
     ports.chain(config.protects.iter().map(ProtectConfig::port)).collect()
 }
 
-/// Settings of this machine that get in the gate's way; `is_full` if the kernel is to answer SYNs.
+/// Settings of this machine that get in the gate's way; `is_full` if the kernel will answer SYNs.
 fn warnings(ports: &BTreeSet<u16>, is_full: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     let says = |path: &str, value| fs::read_to_string(path).is_ok_and(|text| text.trim() == value);

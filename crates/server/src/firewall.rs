@@ -190,7 +190,7 @@ fn rules(settings: &FirewallSettings, listeners: &[SocketAddr], policy: &Policy)
 }
 
 impl Firewall {
-    /// The queue for clients that the firewall is to drop.
+    /// The queue in which loops put clients for the firewall to drop.
     pub fn dropped(&self) -> Arc<DroppedClients> {
         Arc::clone(&self.dropped)
     }

@@ -23,7 +23,7 @@ pub mod told;
 pub use forebay_handler::policy::enforced::{guard, is_built, makes_connections};
 
 /// Opens the gate that the configuration wants; it is attached to nothing, and no rule is in force
-/// yet. With `auto`, returns `None` and logs why if the machine cannot have one.
+/// yet. With `auto`, returns `None` and logs why if the machine cannot have a gate.
 ///
 /// `auto` answers no SYNs: the kernel does that only where the configuration asks for it, since
 /// firewalls, TCP Fast Open and MPTCP then see less of connections (ADR 0052).

@@ -17,7 +17,7 @@ const SETTLES_NS: u64 = 2 * SECOND_NS;
 /// How often expired clients are looked for at most, when the firewall is full.
 const SWEEP_NS: u64 = SECOND_NS;
 
-/// The clients that are dropped, and those that are to be.
+/// The clients that the firewall drops or will drop.
 #[derive(Debug)]
 pub struct Bans {
     most: usize,
@@ -84,7 +84,7 @@ impl Bans {
         self.pending.push(address);
     }
 
-    /// Whether clients are to be added to the firewall.
+    /// Whether clients wait to be added to the firewall.
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }

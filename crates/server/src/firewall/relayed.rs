@@ -53,7 +53,7 @@ struct RelayedFigures {
     dropped_listed: u64,
 }
 
-/// Passes what receive tells its firewall on to the supervisor.
+/// Passes what receive gives its [`Firewall`] on to the supervisor.
 #[derive(Debug)]
 pub struct FirewallRelay {
     firewall: Arc<Firewall>,

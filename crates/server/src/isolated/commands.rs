@@ -56,7 +56,7 @@ impl Supervisor {
                 }
             }
         };
-        // a command that went away needs no answer
+        // the client may have gone away
         let _ = reply.send(CommandAnswer::failed(why));
     }
 
@@ -73,7 +73,7 @@ impl Supervisor {
                 answer = CommandAnswer::failed(why);
             }
         }
-        // a command that went away needs no answer
+        // the client may have gone away
         let _ = reply.send(answer);
     }
 

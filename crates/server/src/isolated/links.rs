@@ -29,7 +29,7 @@ const COPY: &str = "configuration.json";
 /// The name of the file in which the supervisor records how processes have ended.
 const ENDS: &str = "ends";
 
-/// Where stages say that they are ready.
+/// The name of the socket at which stages report that they serve.
 const NOTIFY: &str = "notify.sock";
 
 /// The beginning of the directories' names; the number of the process follows, as in the names of
@@ -87,7 +87,7 @@ impl Links {
         let _ = end.append(&mut &self.ends);
     }
 
-    /// Where stages say that they are ready.
+    /// The socket at which stages report that they serve.
     pub(super) fn notify(&self) -> PathBuf {
         self.path().join(NOTIFY)
     }

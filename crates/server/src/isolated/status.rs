@@ -66,7 +66,7 @@ pub(super) fn tell(all: StagesStatus, reply: Sender<CommandAnswer>) {
             text += &format!("{warning}\n");
         }
         text += &receive.map(|socket| of_receive(&socket)).unwrap_or_default();
-        // a command that went away needs no answer
+        // the client may have gone away
         drop(told.send(CommandAnswer { code: 0, text }));
     };
     if thread::Builder::new().name("status".to_owned()).spawn(answer).is_err() {

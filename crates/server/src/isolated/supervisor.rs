@@ -129,7 +129,7 @@ pub(super) struct Supervisor {
     pub(super) drained: DrainedUpstreams,
 }
 
-/// The stages that are to serve next.
+/// The stages that will serve next.
 pub(super) struct Rising {
     number: u64,
     pub(super) generation: Generation,
@@ -477,7 +477,7 @@ impl Supervisor {
         text.lines().for_each(|line| say(format_args!("{line}")));
         self.notifier.ready(text.lines().next().unwrap_or_default());
         for reply in replies {
-            // a command that went away needs no answer
+            // the client may have gone away
             let _ = reply.send(CommandAnswer { code, text: format!("{text}\n") });
         }
     }
@@ -622,7 +622,7 @@ impl Supervisor {
                 None => CommandAnswer::unknown(other),
             },
         };
-        // a command that went away needs no answer
+        // the client may have gone away
         let _ = reply.send(answer);
     }
 }

@@ -98,7 +98,7 @@ impl Supervisor {
         self.accepts.store(true, Ordering::Release);
         let accepts = Arc::clone(&self.accepts);
         let is_leaving = move || accepts.load(Ordering::Acquire);
-        // its stages count their connections
+        // the stages count connections, not this process
         successor::start(stream, handed, descriptors, OpenConnections::default, is_leaving, tell)
     }
 
@@ -237,7 +237,8 @@ impl Supervisor {
         self.place = Place::Own;
         self.serving.iter().for_each(|serving| self.have_judged_by(serving));
         self.listeners.own(&wanted);
-        // a compromised stage may create no sockets beside them
+        // the kernel lets only sockets of one user share an address: a compromised stage, which
+        // runs as another, can add none
         let (user, group) = privileges::current();
         let _ = self.listeners.give(user, group);
         if has_left {

@@ -28,7 +28,7 @@ impl Supervisor {
             _ => None,
         };
         if let Some(why) = why {
-            // a command that went away needs no answer
+            // the client may have gone away
             return drop(reply.send(CommandAnswer::failed(why)));
         }
         let (question, known, failed) = (question.to_owned(), self.drained.clone(), reply.clone());
