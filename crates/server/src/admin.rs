@@ -2,12 +2,13 @@
 //!
 //! | path | answer |
 //! |---|---|
-//! | `/` | what there is |
+//! | `/` | the list of these paths |
 //! | `/metrics` | Prometheus text 0.0.4 |
 //! | `/status` | JSON |
 //! | `/healthz` | 200 while the process answers |
 //! | `/readyz` | 200 while clients are accepted, 503 from the beginning of a drain on |
-//! | `/page` | a page for browsers, where `admin.page` says so, and below it what that asks for |
+//! | `/page` | a page for browsers, where `admin.page` allows it, with its files and data below it
+//! |
 //!
 //! The handler changes nothing. It answers only clients whose addresses are allowed, and only
 //! requests whose Host is an address, localhost, or a name in the certificate that the client was
@@ -137,7 +138,8 @@ pub type ReadinessCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 /// The rules in force: certificates, tokens, and the allowed clients.
 pub type AdminRules = Arc<dyn Fn() -> Arc<OfAdmin> + Send + Sync>;
 
-/// Answers the clients that the rules in force allow with what `source` and `readiness` say.
+/// The handler: gives the clients that the rules in force allow the data of `source` and
+/// `readiness`.
 pub struct AdminService {
     source: SnapshotSource,
     readiness: ReadinessCheck,

@@ -64,7 +64,7 @@ impl CgroupController {
     }
 }
 
-/// Where a controller is.
+/// The hierarchy that has a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CgroupHierarchy {
     /// The directory of the server's group.
@@ -151,7 +151,7 @@ impl CgroupBase {
         bases.into_iter().for_each(|base| remove_abandoned(base, prefix));
     }
 
-    /// Where a controller is.
+    /// The hierarchy that has this controller.
     pub(crate) fn of(
         &self,
         controller: CgroupController,

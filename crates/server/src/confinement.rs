@@ -20,7 +20,7 @@ pub(crate) struct KernelLimits {
 }
 
 impl KernelLimits {
-    /// The limits of the running kernel.
+    /// What the running kernel lacks.
     pub(crate) fn of_this_kernel() -> KernelLimits {
         let [files, ports, names] = sandbox::kernel_confines();
         KernelLimits {

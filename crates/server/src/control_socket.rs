@@ -49,7 +49,7 @@ use std::time::Duration;
 /// start.
 ///
 /// # Errors
-/// When it cannot be used.
+/// When the socket cannot be used.
 pub(crate) fn open(
     config: &Config,
     file: Option<&Path>,

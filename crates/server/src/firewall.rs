@@ -230,7 +230,7 @@ impl Firewall {
     pub fn leave(&self) {
         let (tell, told) = bounded(1);
         self.order(FirewallCommand::Leave(tell));
-        // the other one waits for the name of the table
+        // the other process waits for the lock on the table's name
         let _ = told.recv_timeout(END);
     }
 
@@ -320,7 +320,8 @@ impl FirewallKeeper {
                     self.bans.note(address, until_ns, now_ns);
                 }
             }
-            // one answer for all threads that ask: on a busy machine they may come faster than it is given
+            // one answer for all threads that ask: on a busy machine questions may come faster than
+            // answers
             let mut curious = Vec::new();
             while let Ok(order) = self.orders.try_recv() {
                 match order {
@@ -335,7 +336,7 @@ impl FirewallKeeper {
                     }
                     FirewallCommand::Clients(tell) => drop(tell.send(self.bans.all())),
                     FirewallCommand::Leave(tell) => {
-                        // if the helper has ended, so has the table, and the successor makes it
+                        // if the helper has ended, its table is gone, and the successor makes it
                         // anew
                         let _ = self.ask(&HelperMessage::Leave);
                         self.helper.end();
@@ -368,6 +369,8 @@ impl FirewallKeeper {
                 thread::sleep(LOOK);
                 continue;
             }
+            // cleared before the queues are checked again: a client that a loop adds after the
+            // check unparks this thread, and one added before is found by the check
             self.firewall.dropped.set_awake(false);
             if self.clients.is_empty() && self.orders.is_empty() {
                 thread::park_timeout(renew_at.saturating_duration_since(Instant::now()));

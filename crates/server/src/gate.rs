@@ -148,7 +148,7 @@ pub fn listeners(plan: &Plan, open: &Listeners) -> Vec<SocketAddr> {
     listeners_of(plan, open, |_| true)
 }
 
-/// Those of these [`listeners`] at which HTTP is spoken without TLS.
+/// The addresses of [`listeners`] at which HTTP is spoken without TLS.
 pub(crate) fn plain_listeners(plan: &Plan, open: &Listeners) -> Vec<SocketAddr> {
     listeners_of(plan, open, |endpoint| !endpoint.tls && !endpoint.raw)
 }

@@ -5,8 +5,8 @@
 //!
 //! In: the lengths of the queues, and how many connections were ever put into them or taken out of
 //! them. Out: how long the next connection to be taken has waited. A queue is first in, first out:
-//! the next connection is known by its number, and it came between two looks. This is exact for
-//! short samples, too, where a length divided by a rate (Little's law) can be far from any
+//! the next connection is known by its number, and it came between two looks. This holds for the
+//! shortest samples, too, where a length divided by a rate (Little's law) can be far from any
 //! connection's wait, in both directions.
 
 use forebay_handler::policy::Enforced;

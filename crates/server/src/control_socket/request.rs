@@ -27,7 +27,7 @@ pub(crate) enum Wish {
     Hello {
         /// The program's name.
         owner: String,
-        /// How long its rules hold without word of it.
+        /// How long the program's rules hold without a further request of it.
         lease: Duration,
     },
     /// See [`PolicyChange::Put`](crate::policy_command::agents::PolicyChange::Put).

@@ -93,6 +93,7 @@ pub fn install(rules: &Ruleset, clients: &[Ban]) -> Value {
     for (number, list) in rules.lists.iter().enumerate() {
         let end = match list.is_dropped {
             true => drop("listed").to_vec(),
+            // back to the input chain, which accepts: the server judges these addresses
             false => vec![json!({"return": null})],
         };
         let Some(ranges) = &list.ranges else {
@@ -116,6 +117,7 @@ pub fn install(rules: &Ruleset, clients: &[Ban]) -> Value {
     commands.splice(at..at, sets);
     for listener in &rules.listeners {
         let mut expression = vec![
+            // the set holds the number of TCP while the table is renewed: one match checks both
             equal(json!({"meta": {"key": "l4proto"}}), json!("@alive")),
             equal(
                 json!({"&": [payload("tcp", "flags"), ["fin", "syn", "rst", "ack"]]}),

@@ -98,7 +98,7 @@ pub(super) struct Generation {
     phase: GenerationPhase,
 }
 
-/// A place for a process.
+/// A slot for the process of one instance.
 struct ProcessSlot {
     role: Role,
     instance: u64,
@@ -139,7 +139,7 @@ impl Generation {
     /// `tell` is called for each that does, and the caller then calls [`ready`](Generation::ready).
     ///
     /// # Errors
-    /// What is in the way.
+    /// Why the first stage cannot be started.
     pub(super) fn start(
         number: u64,
         common: &Arc<SupervisorShared>,

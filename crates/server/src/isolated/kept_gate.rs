@@ -100,6 +100,7 @@ impl GateLine {
         descriptors.extend(gate.map(KernelGate::programs).transpose()?);
         handed::send(&self.stream, &GateOfReceive { gate: text.clone() })?;
         handed::give(&self.stream, &descriptors)?;
+        // the supervisor confirms with one byte that it has taken the state
         (&self.stream).read_exact(&mut [0])?;
         self.kept = Some(text);
         Ok(())

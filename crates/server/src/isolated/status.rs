@@ -49,7 +49,7 @@ pub(super) enum Is {
 /// Everything that the status is made from.
 pub(super) struct StagesStatus {
     pub(super) instances: Vec<InstanceStatus>,
-    /// The configuration of those that serve.
+    /// The configuration of the stages that serve.
     pub(super) config: Option<Config>,
     /// The control socket of receive.
     pub(super) receive: Option<PathBuf>,

@@ -1,5 +1,5 @@
-//! The process that starts the stages, keeps the listening sockets, and replaces one generation of stages by the
-//! next.
+//! The process that starts the stages, keeps the listening sockets, and replaces one generation of
+//! stages by the next.
 //!
 //! The supervisor is one loop over events: signals, commands, processes that serve or have ended,
 //! and time. It waits for nothing else, so that ended processes are started again while a reload
@@ -101,7 +101,7 @@ pub(super) struct Supervisor {
     pub(super) accepts: Arc<AtomicBool>,
     /// The servers that this one has replaced, oldest first.
     pub(super) earlier: EarlierServers,
-    /// How long the end waits for those servers.
+    /// Until when the end waits for those servers.
     waits_for_earlier_until: Option<Instant>,
     /// When the sockets are closed that no stage listens at any more.
     pub(super) closes_at: Option<Instant>,
@@ -182,6 +182,7 @@ pub fn run(
     let keeper = firewall::open(&config.firewall, &[], &rules, keeps_table);
     let mut keeper = keeper.map_err(RunError::Firewall)?;
     let firewall = keeper.as_ref().map(FirewallKeeper::firewall);
+    // a table that the predecessor still has is taken over in `succeed`, once these stages serve
     if let Some(keeper) = keeper.take_if(|_| !keeps_table) {
         keeper.start().map_err(resources("a thread for the firewall"))?;
     }
@@ -233,6 +234,7 @@ pub fn run(
         drained: DrainedUpstreams::default(),
     };
     supervisor.rising = Some(supervisor.rise(config, Vec::new())?);
+    // until the stages serve, a failure ends the start; commands wait at the socket meanwhile
     supervisor.go_on_until(&events, |it| it.serving.is_some() || it.is_over())?;
     if !supervisor.is_over() {
         if let Some((before, inheritance)) = before.zip(inheritance) {
@@ -246,6 +248,7 @@ pub fn run(
         ready(None);
         supervisor.go_on_until(&events, Supervisor::is_over)?;
     }
+    // in an upgrade, `be_succeeded` has already left or removed the table
     if let Some(firewall) = supervisor.common.firewall.as_ref().filter(|_| supervisor.has_place()) {
         firewall.end();
     }
@@ -339,7 +342,7 @@ impl Supervisor {
             }
             SupervisorEvent::Asked(CommandRequest { asked, reply }) => match asked {
                 CommandKind::Command(command) => self.answer(&command, reply),
-                // sessions are receive's
+                // receive serves programs that stay, so their changes do not come here
                 CommandKind::Change(..) => {}
                 CommandKind::Session(program, received) => self.relay_session(program, received),
                 CommandKind::TakeOver(stream) => self.hand_to(stream, &reply),

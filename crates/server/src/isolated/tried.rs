@@ -105,7 +105,7 @@ impl StageAttempts {
         UnixStream::connect_addr(&self.named.local_addr()?).map(drop)
     }
 
-    /// Tries an attempt on the other processes, until it succeeds on one.
+    /// Makes an attempt on the other processes, until it succeeds on one.
     fn any(&self, attempt: impl Fn(u32) -> io::Result<()>) -> io::Result<()> {
         let none = Err(io::Error::new(io::ErrorKind::NotFound, "none was there"));
         self.others.iter().fold(none, |known, other| match known {
