@@ -106,8 +106,8 @@ pub(crate) fn open_handed(
 pub struct ControlSocketError {
     /// The path where the socket should be.
     pub path: PathBuf,
-    /// Whether the path was derived from that of the configuration file (`control.socket =
-    /// "auto"`).
+    /// Whether the path was derived from that of the configuration file
+    /// (`control.socket = "auto"`).
     pub is_auto: bool,
     /// The kernel's error.
     pub error: io::Error,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// The longest wait for a command that only asks what the server knows.
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
 
-/// The commands that change nothing, or their beginnings.
+/// The commands that only ask what the server knows, or their beginnings.
 const LOOKS: [&str; 9] = [
     "status",
     "why ",
