@@ -1,6 +1,6 @@
-//! What a flood of clients that are refused costs the loop that tells the firewall of them, and
-//! everybody else: nanoseconds a client in the loop, processor time of the thread and of the helper with
-//! `nft`, and how long it takes until all are dropped.
+//! Measures what a flood of refused clients costs the loop that reports them to the firewall, and
+//! the rest of the machine: nanoseconds per client in the loop, processor time of the thread and of
+//! the helper with `nft`, and how long it takes until all clients are dropped.
 //!
 //! As root, in a network namespace of its own:
 //! `unshare -n cargo run --release -p forebay-server --example firewall_cost 100000 50000`

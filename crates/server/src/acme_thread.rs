@@ -1,4 +1,4 @@
-//! The thread that gets the certificates that are wanted by ACME.
+//! The thread that obtains the certificates that sites want by ACME.
 
 use crate::launcher::Launcher;
 use crate::launcher::commands::DNS_HOOK;
@@ -14,22 +14,24 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So much of what a command has said is told when it has failed: the last lines, and so much of each.
+/// The last lines of a failed command's output that are logged, and the longest part of each.
 const MOST_LINES: usize = 20;
 const MOST_LINE_CHARS: usize = 300;
 
-/// The thread that gets certificates. It ends when this is dropped.
+/// The thread that obtains certificates. The thread ends when this handle is dropped.
 pub struct AcmeThread(Sender<bool>);
 
 impl AcmeThread {
-    /// Something has changed; `at_once`: what has failed is tried again.
+    /// Has the thread look for certificates to obtain. With `at_once`, those that have failed are
+    /// tried again without delay.
     pub fn look(&self, at_once: bool) {
         let _ = self.0.send(at_once);
     }
 }
 
-/// Starts the thread, which gets what the snapshot in force wants and calls `tell` when there is a new
-/// certificate. Records of the name service are made by the launcher. Only it counts in `metrics`.
+/// Starts the thread. The thread obtains the certificates that the snapshot in force wants, and
+/// calls `tell` when there is a new one. The launcher makes the DNS records. No other thread counts
+/// in `metrics`.
 ///
 /// # Errors
 /// Lack of threads.
@@ -80,7 +82,7 @@ fn keep(
     }
 }
 
-/// Has a record of the name service made or removed.
+/// Has the launcher create or remove a DNS record.
 fn change(
     launcher: &Launcher,
     action: RecordAction,
@@ -96,7 +98,7 @@ fn change(
         Err(error) => (error.to_string(), String::new()),
     };
     if action == RecordAction::CleanUp {
-        // who orders does not say so
+        // the caller does not log this failure
         say(format_args!(
             "acme.dns_hook has not removed {name} with {value:?}: {why}; tried again later"
         ));
@@ -117,7 +119,7 @@ fn said_lines(said: &str) -> Vec<String> {
     lines
 }
 
-/// Says and then counts what has happened: the line of what was counted is there.
+/// Logs an event and then counts it, so that the line is there once the counter has moved.
 fn note(event: &CertificateEvent<'_>, metrics: &Local) {
     match event {
         CertificateEvent::Issued { site, .. } => {
@@ -144,7 +146,7 @@ fn note(event: &CertificateEvent<'_>, metrics: &Local) {
     }
 }
 
-/// A time as people say it.
+/// A duration in words: in seconds below two minutes, in minutes below two hours.
 fn words(time: Duration) -> String {
     match time.as_secs() {
         seconds @ ..120 => format!("{seconds} s"),

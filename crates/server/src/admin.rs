@@ -1,23 +1,25 @@
-//! The admin listener's handler: what the server counts and how it is, to read.
+//! The admin listener's handler: the server's counters and state, read-only.
 //!
 //! | path | answer |
 //! |---|---|
-//! | `/` | what there is |
+//! | `/` | the list of these paths |
 //! | `/metrics` | Prometheus text 0.0.4 |
 //! | `/status` | JSON |
 //! | `/healthz` | 200 while the process answers |
 //! | `/readyz` | 200 while clients are accepted, 503 from the beginning of a drain on |
-//! | `/page` | a page for browsers, where `admin.page` says so, and below it what that asks for |
+//! | `/page` | a page for browsers, where `admin.page` allows it, with its files and data below it
+//! |
 //!
-//! It changes nothing, and answers only clients that are allowed, by their addresses, and only those
-//! that ask for it by an address, as localhost, or by a name that the certificate they were shown is for:
-//! a page on the internet can make a browser send requests to an address of this machine or of its
-//! network, but the Host field then names the page's own host (DNS rebinding). Browsers cannot reach a
-//! Unix socket; there any name is good.
+//! The handler changes nothing. It answers only clients whose addresses are allowed, and only
+//! requests whose Host is an address, localhost, or a name in the certificate that the client was
+//! shown: a page on the internet can make a browser send requests to an address of this machine or
+//! of its network, but the Host field then names the page's own host (DNS rebinding). Browsers
+//! cannot reach a Unix socket; there any name is accepted.
 //!
-//! Where there are tokens, a request brings one, but for `/healthz` and `/readyz`: what probes a server
-//! often cannot bring one, and learns nothing but up or down. The files of the page say nothing of the server. A
-//! browser that has brought a token to `/page/sign-in` is given a cookie, which is good below `/page` alone.
+//! Where there are tokens, every request must carry one, except for `/healthz` and `/readyz`:
+//! health checks often cannot send a token, and these paths reveal nothing but up or down. The
+//! files of the page reveal nothing about the server. A browser that has sent a token to
+//! `/page/sign-in` gets a cookie, which is valid below `/page` alone.
 
 use crate::engines::{self, Apart, ReadyThread};
 use crate::page::answers::{self, PageAnswers};
@@ -60,8 +62,8 @@ pub struct RunningAdmin {
 }
 
 impl AdminListener {
-    /// Reports `status` to clients that come through these sockets, which share one address. It goes by its
-    /// `own` rules until newer ones are in force.
+    /// Reports `status` to clients of these sockets, which share one address. The listener applies
+    /// its `own` rules until newer ones are in force.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -103,7 +105,7 @@ impl AdminListener {
         Ok(AdminListener { control, task })
     }
 
-    /// Starts it.
+    /// Starts the listener's thread.
     ///
     /// # Errors
     /// Lack of threads.
@@ -113,15 +115,16 @@ impl AdminListener {
 }
 
 impl RunningAdmin {
-    /// It has a successor: what it has accepted it answers, and then it ends.
+    /// Drains the listener, which has a successor: the requests of accepted connections are
+    /// answered, then its thread ends.
     pub fn leave(self) {
         self.control.give(LoopOrder::Drain);
     }
 
-    /// Ends it at once.
+    /// Stops the listener at once and waits for its thread.
     pub fn stop(self) {
         self.control.give(LoopOrder::Stop);
-        // a panic was told
+        // the thread has reported a panic itself
         let _ = self.thread.join();
     }
 }
@@ -129,19 +132,20 @@ impl RunningAdmin {
 /// Takes a snapshot; called for each request of a document, so it must be cheap and not block.
 pub type SnapshotSource = Arc<dyn Fn() -> Snapshot + Send + Sync>;
 
-/// Says whether clients are accepted.
+/// Whether clients are accepted.
 pub type ReadinessCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Says what is in force: certificates, tokens, and which clients are answered.
+/// The rules in force: certificates, tokens, and the allowed clients.
 pub type AdminRules = Arc<dyn Fn() -> Arc<OfAdmin> + Send + Sync>;
 
-/// Answers the clients that the rules in force allow with what `source` and `readiness` say.
+/// The handler: gives the clients that the rules in force allow the data of `source` and
+/// `readiness`.
 pub struct AdminService {
     source: SnapshotSource,
     readiness: ReadinessCheck,
     page: Option<PageAnswers>,
-    /// Whatever is in force: a listener that is being replaced, perhaps by one at a safer place, asks for
-    /// tokens as ever.
+    /// Whether this listener asks for tokens whatever the rules in force say. A listener that is
+    /// being replaced, perhaps by one at a safer place, goes on asking for them.
     with_token: bool,
     in_force: AdminRules,
 }
@@ -154,10 +158,10 @@ const TEXT: &str = "text/plain; charset=utf-8";
 
 const JSON: &str = "application/json";
 
-/// The cookie of a browser that is signed in, and for how long that is.
+/// The cookie of a signed-in browser, and how long it is valid.
 const COOKIE: &str = "forebay_page";
 const SIGNED_IN_S: u64 = 12 * 3600;
-/// Cookies of that name and form that are looked at; a browser has one.
+/// The largest number of cookies of that name and form that are checked; a browser has one.
 const MOST_COOKIES: usize = 2;
 
 const INDEX: &str = "This is forebay's admin listener. It can be read, not written.\n\n\
@@ -166,12 +170,12 @@ const INDEX: &str = "This is forebay's admin listener. It can be read, not writt
     /page     the same for browsers, where admin.page says so\n";
 
 impl AdminService {
-    /// Whether a client may ask. A connection may be older than the rules.
+    /// Whether a client's address is allowed now. A connection may be older than the rules.
     fn is_allowed(&self, client: IpAddr) -> bool {
         (self.in_force)().allow.iter().any(|network| network.contains(client))
     }
 
-    /// Whether the request has what it needs to be answered.
+    /// Whether the request carries a valid token or cookie, or needs none.
     fn is_authorised(&self, head: &Head<'_>) -> bool {
         let rules = (self.in_force)();
         !(self.with_token || rules.with_token)
@@ -184,7 +188,7 @@ impl AdminService {
             })
     }
 
-    /// Whether a browser is signed in.
+    /// Whether the request carries the cookie of a browser that is signed in.
     fn has_cookie(&self, head: &Head<'_>, tokens: &Tokens) -> bool {
         self.page.as_ref().is_some_and(|page| {
             let over_s = page.memory.signed_out_s().max(clock::unix_coarse_ms() / 1000);
@@ -192,7 +196,7 @@ impl AdminService {
         })
     }
 
-    /// What a browser is given that has come with a token, or wants to be known no more.
+    /// The `Set-Cookie` line for a browser that signs in with a token, or that signs out.
     fn session(&self, request: &Request<'_>) -> Option<String> {
         let memory = &self.page.as_ref()?.memory;
         let head = request.head;
@@ -245,8 +249,8 @@ impl AdminService {
     }
 }
 
-/// Whether `authority`, a host and perhaps a port, is an address or localhost. No page can have its
-/// own name look like that.
+/// Whether `authority`, a host and perhaps a port, is an address or localhost. The name of a page's
+/// own host never has that form.
 fn is_literal(authority: &[u8]) -> bool {
     let Ok(authority) = std::str::from_utf8(authority) else { return false };
     let host = match authority.strip_prefix('[') {
@@ -257,7 +261,8 @@ fn is_literal(authority: &[u8]) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
 }
 
-/// The cookies that may be ours, the first [`MOST_COOKIES`]: each is held against every token.
+/// The cookies that may be ours, at most the first [`MOST_COOKIES`]: each is compared with every
+/// token.
 fn own_cookies<'h>(head: &'h Head<'_>) -> impl Iterator<Item = &'h str> {
     let cookies = head.values(Name::Cookie).flat_map(|value| value.split(|byte| *byte == b';'));
     let values = cookies.filter_map(|cookie| {
@@ -511,7 +516,7 @@ mod tests {
             "",
         ] {
             assert!(get("/metrics", host).starts_with("HTTP/1.1 421 "), "{host}");
-            // no client comes by a name
+            // a client of a Unix socket uses no host name
             let request = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n");
             assert!(ask_at(Peer::UNIX, true, &request).starts_with("HTTP/1.1 200 "), "{host}");
         }
@@ -523,7 +528,7 @@ mod tests {
         assert!(ask(&own("https")).starts_with("HTTP/1.1 421 "), "without TLS");
     }
 
-    /// A page can have no certificate of the server's.
+    /// A page on the internet cannot have a certificate of the server's.
     #[test]
     fn names_of_the_certificate_are_answered() {
         let mut peer =
@@ -556,7 +561,7 @@ mod tests {
     #[test]
     fn without_a_token_only_probes_are_answered() {
         let peer = Peer::new("127.0.0.1:4711".parse().unwrap(), "127.0.0.1:9090".parse().unwrap());
-        // that none is in force lets no client in
+        // while no tokens are in force, no client is let in
         let allow = networks(EVERYBODY);
         let mut admin = admin_by(true, OfAdmin { allow, with_token: true, ..OfAdmin::default() });
         let mut ask = |method: &str, path: &str, host: &str| {

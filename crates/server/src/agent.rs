@@ -1,14 +1,15 @@
-//! The thread that asks the agent what may be let in, and puts its answer in force.
+//! The thread that asks the agent for limits, and puts them in force.
 //!
-//! In, every [`PERIOD`]: what the windows of the classes have counted, how late loops come, how long
-//! connections wait in the kernel's queues for classes (`accept_queues`), connections and refusals of all
-//! loops. Out: limits in the windows, and whether there is overload. The agent
-//! itself is pure: [`forebay_control::agent`]. What waits for applications has windows of its own
-//! (`upstreams`); that it waits for too long is overload, too, but no reason to refuse connections.
+//! In, every [`PERIOD`]: the counts of the classes' windows, how late loops come, how long
+//! connections wait in the kernel's queues for classes (`accept_queues`), and connections and
+//! refusals of all loops. Out: limits in the windows, and whether there is overload. The agent
+//! itself is pure: [`forebay_control::agent`]. Requests that wait for applications have windows of
+//! their own (`upstreams`). A wait for applications that is too long is overload, too, but no
+//! reason to refuse connections.
 //!
-//! What it has learned stays through reloads, for classes that keep their names; a server that starts
-//! knows nothing. With `agent = "off"` the thread runs only if rules count in overload, and limits
-//! nothing.
+//! What the agent has learned stays through reloads, for classes that keep their names; a server
+//! that starts knows nothing. With `agent = "off"` the thread runs only if rules count in overload,
+//! and it limits nothing.
 
 mod accept_queues;
 mod seen;
@@ -42,7 +43,7 @@ use upstreams::Queues;
 /// How often the agent is asked.
 pub const PERIOD: Duration = Duration::from_millis(10);
 
-/// A class of which a stage behind has refused a request is taken to be refused for so long.
+/// How long a class counts as refused after a stage behind has refused a request of it.
 const REFUSED_BEHIND_MS: u64 = 100;
 
 /// What the thread shares with what starts it and what shows its decisions.
@@ -54,14 +55,14 @@ pub struct AgentLoop {
 #[derive(Default)]
 struct AgentState {
     is_running: bool,
-    /// Another process moves what this one has moved.
+    /// Another process has taken over: it moves the limits that this one has moved.
     is_retired: bool,
     agent: Option<Feedback>,
-    /// What `agent` has said last.
+    /// The last decision of `agent`.
     decision: AgentDecision,
     sampler: Sampler,
     queues: Queues,
-    /// This is a stage behind another: connections, and how often requests come, are none of its business.
+    /// This process is a stage behind another, which limits connections and the rates of requests.
     is_behind: bool,
     /// The snapshot that `agent` and `sampler` belong to.
     generation: u64,
@@ -70,25 +71,25 @@ struct AgentState {
 /// What the thread is started with.
 #[derive(Clone)]
 pub struct AgentParts {
-    /// Where the policy in force is found.
+    /// The snapshot that holds the policy in force.
     pub live: Arc<LiveSnapshot>,
     /// Adds up what all loops have counted.
     pub totals: Arc<dyn Fn() -> Totals + Send + Sync>,
-    /// Cores that may be used.
+    /// The number of cores that the server may use.
     pub cores: u32,
 }
 
 /// What the agent does now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AgentReport {
-    /// What it has said last.
+    /// The agent's last decision.
     pub decision: AgentDecision,
     /// Work offered, as a multiple of what the machine can do.
     pub load: f64,
 }
 
 impl AgentReport {
-    /// As gauges.
+    /// The report as gauges for the metrics.
     pub fn gauges(&self) -> [(Gauge, u64); 10] {
         let cause = |cause: &str| u64::from(self.decision.cause.name() == cause);
         [
@@ -106,7 +107,7 @@ impl AgentReport {
     }
 }
 
-/// What the classes are limited to, by name.
+/// The limits of each class, by name; empty where no agent loop is wanted.
 pub fn limits(policy: &InForce) -> Vec<(String, ClassLimits)> {
     if !policy.wants_agent_loop() {
         return Vec::new();
@@ -139,7 +140,7 @@ impl AgentLoop {
         self.lock().sampler.watch_queues(lengths);
     }
 
-    /// What the agent does now; `None` if it is not asked.
+    /// What the agent does now; `None` while the thread does not run.
     pub fn now(&self) -> Option<AgentReport> {
         let state = self.lock();
         let agent = state.agent.as_ref().filter(|_| state.is_running)?;
@@ -153,7 +154,7 @@ impl AgentLoop {
         agent.map_or_else(Vec::new, |agent| agent.history().records().cloned().collect())
     }
 
-    /// The same, of those decisions that were taken later than `at_ns`.
+    /// The decisions that the agent has taken later than `at_ns`, the oldest first.
     pub fn records_since(&self, at_ns: u64) -> Vec<Record> {
         let state = self.lock();
         let Some(agent) = state.agent.as_ref().filter(|_| state.is_running) else {
@@ -165,8 +166,8 @@ impl AgentLoop {
         later
     }
 
-    /// Starts the thread if the policy in force wants one and there is none. It ends by itself when no
-    /// policy wants it any more.
+    /// Starts the thread if the policy in force wants one and none runs. The thread ends by itself
+    /// when no policy wants it any more.
     ///
     /// # Errors
     /// Lack of threads.
@@ -178,7 +179,7 @@ impl AgentLoop {
         let live = Arc::downgrade(&parts.live);
         let (agent_loop, totals, cores) =
             (Arc::clone(self), Arc::clone(&parts.totals), parts.cores);
-        // a server that has ended is not kept
+        // a weak reference: the thread does not keep a server that has ended
         let parts =
             move || Some(AgentParts { live: live.upgrade()?, totals: Arc::clone(&totals), cores });
         std::thread::Builder::new().name("agent".to_owned()).spawn(move || {
@@ -190,8 +191,9 @@ impl AgentLoop {
         Ok(())
     }
 
-    /// Another process takes over, with words in the kernel that both move: from now on this one moves none, and nothing
-    /// that it serves to the end stays limited.
+    /// Stops the agent of this process for good: another process takes over, and both could move
+    /// the same words in the kernel. All limits are lifted, so that requests which this process
+    /// serves to the end are not limited.
     pub fn retire(&self, live: &LiveSnapshot) {
         let mut state = self.lock();
         if !std::mem::replace(&mut state.is_retired, true) && state.is_running {
@@ -200,13 +202,14 @@ impl AgentLoop {
         }
     }
 
-    /// Asks once; what the agent has put in force is lifted when it was the last time.
+    /// Asks the agent once. When that was the last time, or after a panic, the agent's limits are
+    /// lifted.
     fn tick_and_lift(&self, parts: &AgentParts) -> bool {
         let _lifted = Lifted(self, &parts.live);
         self.tick(parts)
     }
 
-    /// Asks once. `false` if that is not wanted any more.
+    /// Asks the agent once. Returns `false` if the policy in force no longer wants that.
     fn tick(&self, parts: &AgentParts) -> bool {
         let mut state = self.lock();
         // before the policy: a newer one is then taken over at the next tick
@@ -214,7 +217,7 @@ impl AgentLoop {
         let snapshot = parts.live.get();
         let policy = Arc::clone(&snapshot.policy);
         if state.is_retired || !policy.wants_agent_loop() {
-            // here, under the lock: a reload that starts a thread now must know
+            // under the lock: a reload that starts a thread now must see it
             state.is_running = false;
             return false;
         }
@@ -234,7 +237,7 @@ impl AgentLoop {
 }
 
 impl AgentState {
-    /// Goes on for the classes of another policy.
+    /// Goes on with the classes, rules and upstreams of another policy.
     fn take_over<'u>(
         &mut self,
         policy: &InForce,
@@ -258,11 +261,11 @@ impl AgentState {
         Ok(())
     }
 
-    /// Has the agent see what has happened by now, and puts its answer in force.
+    /// Gives the agent the latest observation, and puts its decision in force.
     fn step(&mut self, now_ns: u64, policy: &InForce, cores: u32, totals: &dyn Fn() -> Totals) {
         let AgentState { agent, decision, sampler, queues, is_behind, .. } = self;
         let Some(agent) = agent else { return };
-        // what waits behind is limited there
+        // the stage behind limits what waits there
         let behind = policy.refused_behind(REFUSED_BEHIND_MS);
         let applications = queues.step(now_ns, policy.agent).into_iter().chain(behind).min();
         let observed = sampler.look(now_ns, policy, cores, totals);
@@ -278,7 +281,7 @@ impl AgentState {
     }
 }
 
-/// The rules whose rates may be moved, by their numbers.
+/// The rules whose rates the agent may move, by their numbers.
 fn movable(policy: &InForce) -> Vec<(u32, Movable)> {
     let classes = policy.policy.classes();
     let rules = (0..).zip(policy.policy.rules()).filter_map(|(number, rule)| {
@@ -314,7 +317,7 @@ fn put_in_force(policy: &InForce, decision: &AgentDecision, paces: bool, now_ns:
     }
 }
 
-/// Sets a rate if it is another one: a bucket that is in use is left alone.
+/// Sets a rate if it differs from the current one: an unchanged bucket keeps its tokens.
 fn set_rate(policy: &InForce, rank: u8, of: Paces, per_s: Option<f64>, now_ns: u64) {
     let is_same = match (policy.state.class_rate(rank, of), per_s) {
         (Some(now), Some(per_s)) => (now - per_s).abs() <= per_s * 1e-3,
@@ -325,7 +328,8 @@ fn set_rate(policy: &InForce, rank: u8, of: Paces, per_s: Option<f64>, now_ns: u
     }
 }
 
-/// Nothing is limited, and rates are what rules state: also in words that another process has moved before.
+/// Lifts all limits and restores the rates that the rules state, also in words that another process
+/// has moved before.
 pub fn lift(policy: &InForce) {
     let limits = vec![Limits::default(); policy.windows.len()];
     let nothing = AgentDecision { limits, ..AgentDecision::default() };
@@ -337,7 +341,8 @@ pub fn lift(policy: &InForce) {
     policy.state.forget_moved();
 }
 
-/// Whatever ends the thread: nothing stays limited by what is not adapted any more.
+/// Lifts all limits when the thread ends, also by a panic: limits that nothing adapts any more must
+/// not stay.
 struct Lifted<'s>(&'s AgentLoop, &'s LiveSnapshot);
 
 impl Drop for Lifted<'_> {
@@ -347,7 +352,7 @@ impl Drop for Lifted<'_> {
         if std::thread::panicking() {
             (state.is_running, state.agent) = (false, None);
         }
-        // the words of one that was retired belong to another process
+        // the words of a retired agent belong to another process
         if !state.is_running && !state.is_retired {
             state.queues.lift();
             lift(&self.1.get().policy);

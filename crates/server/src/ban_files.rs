@@ -1,7 +1,8 @@
-//! Files that say who is banned: how they are read, and the thread that notices when they change.
+//! Files with the clients that are banned: how they are read, and the thread that notices when they
+//! change.
 //!
-//! In: the paths of `policy.ban_files`. Out: bans with the place of each, or the first thing that is wrong, by file
-//! and line. What was in force stays then.
+//! In: the paths of `policy.ban_files`. Out: bans with the place of each, or the first error, by
+//! file and line. After an error the bans in force stay.
 
 use forebay_policy::bans::{BanLineError, BanOrigin, BanRecord, parse_lines};
 use forebay_sys::file::open_regular;
@@ -12,17 +13,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use std::{fmt, fs};
 
-/// Most bytes of a file.
+/// The largest size of a file, in bytes.
 const LONGEST: u64 = 16 << 20;
 
-/// How often is looked whether a file has changed. One that is being written is read when it has stayed the same
-/// for as long.
+/// How often the thread looks whether a file has changed. A file that is being written is read once
+/// it has stayed the same for this long.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// What files say.
+/// The bans that files state, each with its file and line.
 pub type SaidBans = Vec<(BanRecord, BanOrigin)>;
 
-/// Why a file says nothing.
+/// Why a file cannot be used.
 #[derive(Debug)]
 pub struct BanFileError {
     path: PathBuf,
@@ -57,10 +58,10 @@ impl fmt::Display for BanFileError {
 
 impl std::error::Error for BanFileError {}
 
-/// What one file says.
+/// Reads the bans of one file.
 ///
 /// # Errors
-/// Why it says nothing.
+/// Why the file cannot be used.
 pub fn read_one(path: &Path) -> Result<SaidBans, BanFileError> {
     let wrong = |fault| BanFileError { path: path.to_owned(), fault };
     let mut bytes = Vec::new();
@@ -75,16 +76,16 @@ pub fn read_one(path: &Path) -> Result<SaidBans, BanFileError> {
     Ok(said.into_iter().map(placed).collect())
 }
 
-/// What all of them say.
+/// Reads the bans of all files.
 ///
 /// # Errors
-/// Why one of them says nothing.
+/// Why one of the files cannot be used.
 pub fn read(paths: &[PathBuf]) -> Result<SaidBans, BanFileError> {
     let said = paths.iter().map(|path| read_one(path)).collect::<Result<Vec<_>, _>>()?;
     Ok(said.concat())
 }
 
-/// What tells a file, or a content, from another; `None` where there is none.
+/// What distinguishes a file or its content from another; `None` where there is no file.
 type ListStamp = Option<(u64, u64, u64, i64, i64, i64, i64)>;
 
 fn stamps(paths: &[PathBuf]) -> Vec<ListStamp> {
@@ -97,25 +98,26 @@ fn stamps(paths: &[PathBuf]) -> Vec<ListStamp> {
     paths.iter().map(stamp).collect()
 }
 
-/// The files that are looked at, for the thread that does, and for whoever names others.
+/// The files that are watched, shared by the thread that looks at them and the callers that name
+/// others.
 #[derive(Debug, Default)]
 pub struct WatchedBanFiles(Mutex<WatchedFiles>);
 
 #[derive(Debug, Default)]
 struct WatchedFiles {
     paths: Vec<PathBuf>,
-    /// What they were when they were read, or when it was said that they cannot be.
+    /// The stamps of the files when they were read, or when an error in them was reported.
     stamps: Vec<ListStamp>,
-    /// A thread looks at them.
+    /// Whether a thread looks at the files.
     is_watched: bool,
 }
 
-/// Files have changed: what they say now.
+/// What files say after a change.
 #[derive(Debug)]
 pub struct ChangedBans {
-    /// Which were read.
+    /// The files that were read.
     pub paths: Vec<PathBuf>,
-    /// What they say.
+    /// The bans in them, or the first error.
     pub said: Result<SaidBans, BanFileError>,
 }
 
@@ -124,8 +126,9 @@ impl WatchedBanFiles {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These are the files from now on. What they say was read just now, or is about to be. If a thread is needed
-    /// to look at them, it calls `tell` whenever they have changed, until that says no.
+    /// Watches these files from now on. Their bans have just been read, or are about to be. If a
+    /// thread is needed to look at the files, it calls `tell` whenever they have changed, until
+    /// `tell` returns `false`.
     ///
     /// # Errors
     /// Lack of threads: changes are not noticed.
@@ -149,7 +152,8 @@ impl WatchedBanFiles {
         Ok(())
     }
 
-    /// Looks once. `false` if there are no files any more, or nobody is told.
+    /// Looks once. Returns `false` if there are no files any more, or if `tell` wants no more
+    /// changes.
     fn look(&self, before: &mut Vec<ListStamp>, tell: &impl Fn(ChangedBans) -> bool) -> bool {
         let paths = {
             let mut files = self.lock();
@@ -160,7 +164,7 @@ impl WatchedBanFiles {
             files.paths.clone()
         };
         let now = stamps(&paths);
-        // a slow file system keeps nobody else
+        // the lock is not held while the disk is read: a slow file system blocks no other thread
         let is_other = {
             let files = self.lock();
             files.paths == paths && files.stamps != now
@@ -180,7 +184,7 @@ impl WatchedBanFiles {
     }
 }
 
-/// Looks until there are no files any more, or the server is gone.
+/// Looks at the files until there are none any more, or the server is gone.
 fn look(watched: &Weak<WatchedBanFiles>, tell: impl Fn(ChangedBans) -> bool) {
     let mut before = Vec::new();
     while watched.upgrade().is_some_and(|watched| watched.look(&mut before, &tell)) {

@@ -1,5 +1,6 @@
-//! Looks for certificates, keys and tokens whose files have changed or are gone: when the kernel tells of their directories,
-//! and at intervals, for file systems that tell nothing and links that have moved.
+//! Watches the files of certificates, keys and tokens for changes and removal: when the kernel
+//! reports a change in their directories, and at intervals, for file systems that report nothing
+//! and links that have moved.
 
 use forebay_handler::certificates::{Certificates, Stamps};
 use forebay_handler::live::LiveSnapshot;
@@ -14,29 +15,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often is looked without being told.
+/// How often the files are looked at without a report of the kernel.
 const INTERVAL_MS: u64 = 60_000;
 
-/// How often is looked whether other files are named: by a reload.
+/// How often the thread looks whether a reload has named other files.
 const STEP_MS: u64 = 1000;
 
-/// A certificate is not looked at before nothing has changed for this long: its key may follow.
+/// How long nothing must have changed before a certificate is looked at: its key may follow.
 const QUIET_MS: u64 = 500;
 
-/// But after this long it is, however much changes beside it.
+/// The longest wait for that quiet; then the files are looked at, however much changes beside them.
 const MOST_NOISE: Duration = Duration::from_secs(5);
 
-/// Files that cannot be read are told of by name, up to so many.
+/// The largest number of files that a report names.
 const MOST_TOLD: usize = 20;
 
-/// Starts a thread that calls `tell` whenever files of the certificates in force have changed, until that
-/// says no, or the server is gone.
+/// Starts a thread that calls `tell` whenever files of the certificates in force have changed,
+/// until `tell` returns `false` or the server is gone.
 ///
 /// # Errors
 /// Lack of threads.
 pub fn start(live: &Arc<LiveSnapshot>, tell: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("certificates".to_owned());
-    // before there are clients, which take descriptors; without it there is the interval
+    // the descriptor is opened before clients take them; without a watch there is the interval
     let watch = Watch::new().ok();
     let live = Arc::downgrade(live);
     let in_force = move || Some(Arc::clone(&live.upgrade()?.get().certificates));
@@ -51,7 +52,7 @@ pub fn start(live: &Arc<LiveSnapshot>, tell: impl Fn() -> bool + Send + 'static)
             let Some(certificates) = in_force() else { return };
             missing = say_missing(&certificates, &missing);
             let (read, now) = (certificates.stamps(), certificates.stamps_now());
-            // what was told and not taken over is told again when it changes again
+            // a change that was reported and not taken over is reported again after the next change
             if now == read || told.as_ref() == Some(&now) {
                 continue;
             }
@@ -64,7 +65,7 @@ pub fn start(live: &Arc<LiveSnapshot>, tell: impl Fn() -> bool + Send + 'static)
     Ok(())
 }
 
-/// What can be read at the start only: by root.
+/// Reports the files that only root could read, at the start.
 fn say_unreadable(certificates: &Certificates) {
     let is_denied = |path: &&PathBuf| {
         File::open(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
@@ -78,7 +79,8 @@ fn say_unreadable(certificates: &Certificates) {
     }
 }
 
-/// What has gone since it was last looked, and what is back. Returns what is missing now.
+/// Reports the files that have gone since the last look, and those that are back. Returns the
+/// missing files.
 fn say_missing(certificates: &Certificates, before: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
     let now = certificates.missing();
     for path in now.difference(before).take(MOST_TOLD) {
@@ -86,7 +88,7 @@ fn say_missing(certificates: &Certificates, before: &BTreeSet<PathBuf>) -> BTree
             "the file {path:?} is gone: what is in force is kept; a restart or a reload would fail"
         ));
     }
-    // what is not named any more is not back
+    // a file that the configuration no longer names is not reported
     let back = |path: &&&PathBuf| certificates.files().any(|file| file == **path);
     for path in before.difference(&now).filter(|path| back(&path)).take(MOST_TOLD) {
         say(format_args!("the file {path:?} is back"));
@@ -94,8 +96,9 @@ fn say_missing(certificates: &Certificates, before: &BTreeSet<PathBuf>) -> BTree
     now
 }
 
-/// Until something has changed in the directories of the files and then nothing more, or for the interval.
-/// Not at all, if something that was not told has changed before they were watched.
+/// Waits until something has changed in the directories of the files and then nothing more, or
+/// until the interval is over. Returns at once if something unreported changed before the
+/// directories were watched.
 fn wait(
     watch: Option<&Watch>,
     in_force: &impl Fn() -> Option<Arc<Certificates>>,
@@ -106,7 +109,7 @@ fn wait(
         return std::thread::sleep(Duration::from_millis(INTERVAL_MS));
     };
     let Some(certificates) = in_force() else { return };
-    // directories are replaced, and links lead elsewhere
+    // watched anew each time: directories are replaced, and links lead elsewhere
     for directory in directories(&certificates) {
         let opened = file::open_directory(&directory);
         let _ = opened.and_then(|directory| watch.add(directory.as_fd(), WatchInterest::Content));
@@ -122,7 +125,8 @@ fn wait(
     while left_ms > 0 {
         match watch.wait(STEP_MS) {
             Ok(true) => break,
-            // a reload has named others, whose directories are to be watched; or the server is gone
+            // a reload has named other files, whose directories the next call watches; or the
+            // server is gone
             Ok(false) if !in_force().is_some_and(|now| Arc::ptr_eq(&certificates, &now)) => return,
             Ok(false) => left_ms -= STEP_MS,
             Err(_) => return std::thread::sleep(Duration::from_millis(INTERVAL_MS)),

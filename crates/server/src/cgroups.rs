@@ -1,7 +1,8 @@
-//! Control groups of this server: where the kernel has them, how a process gets one, and how none is left.
+//! Control groups of this server: where the kernel has them, how a process gets one, and how they
+//! are removed.
 //!
-//! In: the group that this process is in. Out: groups beneath it, each with limits. The stages of `isolated` have
-//! some ([`isolated`](crate::isolated)), and so have the programs of requests
+//! In: the group that this process is in. Out: groups beneath it, each with limits. The stages of
+//! `isolated` have groups ([`isolated`](crate::isolated)), and so have the programs of requests
 //! ([`launcher::cgi`](crate::launcher::cgi)).
 //!
 //! ```text
@@ -28,19 +29,19 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The group of the server itself, where it needs one.
+/// The name of the server's own group, where it needs one.
 const OWN: &str = "forebay-supervisor";
 
-/// How the service manager calls the group of the commands of a service, such as those of a reload.
+/// The service manager's name for the group of a service's commands, such as those of a reload.
 const OF_COMMANDS: &str = "/.control";
 
 /// Where systemd runs (sd_booted(3)).
 const SYSTEMD: &str = "/run/systemd/system";
 
-/// How groups of stages are called, before the number of the process.
+/// The beginning of the names of groups for stages; the number of the process follows.
 pub(crate) const STAGES: &str = "forebay-";
 
-/// What the kernel has a controller for.
+/// A resource that a controller of the kernel limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CgroupController {
     Cpu,
@@ -49,11 +50,11 @@ pub(crate) enum CgroupController {
 }
 
 impl CgroupController {
-    /// All that are used.
+    /// All controllers that the server uses.
     pub(crate) const ALL: [CgroupController; 3] =
         [CgroupController::Cpu, CgroupController::Memory, CgroupController::Pids];
 
-    /// As the kernel calls it.
+    /// The kernel's name for the controller.
     pub(crate) fn name(self) -> &'static str {
         match self {
             CgroupController::Cpu => "cpu",
@@ -63,25 +64,25 @@ impl CgroupController {
     }
 }
 
-/// Where a controller is.
+/// The hierarchy that has a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CgroupHierarchy {
-    /// The group of the server.
+    /// The directory of the server's group.
     pub(crate) base: PathBuf,
-    /// Whether it is of version 2.
+    /// Whether the hierarchy is of version 2.
     pub(crate) is_two: bool,
-    /// It is the first that there is here, and so no service manager's.
+    /// Whether `base` is the root group here, which no service manager owns.
     pub(crate) is_top: bool,
 }
 
-/// What is in the way of a limit.
+/// Why a limit cannot be set.
 #[derive(Debug)]
 pub(crate) enum CgroupMissing {
     /// The kernel has no such controller, or it is mounted nowhere.
     Controller(CgroupController),
-    /// Something may not be done.
+    /// The kernel refuses an operation on this path.
     Refused { path: PathBuf, error: io::Error },
-    /// The group is the service manager's.
+    /// The group belongs to the service manager, which has not delegated it.
     NotGiven(PathBuf),
 }
 
@@ -100,24 +101,26 @@ impl fmt::Display for CgroupMissing {
     }
 }
 
-/// What an error means at this path.
+/// Makes a [`CgroupMissing::Refused`] of an error at this path.
 pub(crate) fn refused(path: &Path) -> impl FnOnce(io::Error) -> CgroupMissing {
     move |error| CgroupMissing::Refused { path: path.to_owned(), error }
 }
 
-/// The groups of this server, beneath which others are made. What it changes there is taken back when it is dropped.
+/// The groups of this server, beneath which others are made. Changes to the server's own group are
+/// undone when this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct CgroupBase {
-    /// By the order of [`CgroupController::ALL`].
+    /// The hierarchy of each controller, in the order of [`CgroupController::ALL`].
     hierarchies: [Option<CgroupHierarchy>; 3],
-    /// This process was started by a command of the service manager, which has a group of its own for these.
+    /// Whether a command of the service manager started this process: such commands have a group of
+    /// their own.
     is_beside: bool,
-    /// The server has gone into a group of its own in this one.
+    /// The group that the server has left for a group of its own beneath it.
     left: Option<PathBuf>,
 }
 
 impl CgroupBase {
-    /// Those of this process.
+    /// Finds the groups of this process.
     pub(crate) fn find() -> CgroupBase {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let (mounts, own) = (read("/proc/self/mountinfo"), read("/proc/self/cgroup"));
@@ -133,22 +136,22 @@ impl CgroupBase {
         }
     }
 
-    /// These directories stand for groups.
+    /// Has these directories stand for groups.
     #[cfg(test)]
     pub(crate) fn standing_for(hierarchies: [Option<CgroupHierarchy>; 3]) -> CgroupBase {
         CgroupBase { hierarchies, is_beside: false, left: None }
     }
 
-    /// Removes groups that are called so, and that nobody uses any more.
+    /// Removes groups whose names begin with `prefix` and that no server uses any more.
     pub(crate) fn remove_abandoned(&self, prefix: &str) {
-        // with version 2 all are in the same
+        // with version 2 all controllers are in the same hierarchy
         let mut bases: Vec<_> = self.hierarchies.iter().flatten().map(|one| &one.base).collect();
         bases.sort_unstable();
         bases.dedup();
         bases.into_iter().for_each(|base| remove_abandoned(base, prefix));
     }
 
-    /// Where a controller is.
+    /// The hierarchy that has this controller.
     pub(crate) fn of(
         &self,
         controller: CgroupController,
@@ -158,8 +161,9 @@ impl CgroupBase {
         found.ok_or(CgroupMissing::Controller(controller))
     }
 
-    /// Has groups in that of the server have this controller. If the processes of the server are in the way, this one
-    /// goes into a group of its own; others that are there stay, and the controller is missing.
+    /// Enables this controller for groups beneath the server's. If the server's processes are in
+    /// the way, this process moves into a group of its own; other processes stay where they are,
+    /// and the controller is then missing.
     pub(crate) fn delegate(
         &mut self,
         controller: CgroupController,
@@ -174,19 +178,19 @@ impl CgroupBase {
             self.leave(base)?;
         }
         let enabled = enable(base, controller);
-        // one that has moved for a controller before stays for that
+        // a process that moved for an earlier controller stays in its group
         if moves && enabled.is_err() {
             self.come_back();
         }
         enabled.map(|()| hierarchy)
     }
 
-    /// Has all controllers that there are for groups of programs, which other processes make. Where a service manager
-    /// has not given the group away, it is left as it is.
+    /// Enables all available controllers for the groups of programs, which other processes make. A
+    /// group that a service manager has not delegated is left as it is.
     pub(crate) fn make_room(&mut self) {
         for controller in CgroupController::ALL {
             let is_given = self.of(controller).is_ok_and(|found| found.check_given().is_ok());
-            // who makes the groups says what is missing
+            // the launcher, which makes the groups, reports what is missing
             if is_given
                 && let Ok(found) = self.delegate(controller)
                 && found.is_two
@@ -198,7 +202,7 @@ impl CgroupBase {
         }
     }
 
-    /// This process goes into a group of its own.
+    /// Moves this process into a group of its own beneath `base`.
     fn leave(&mut self, base: &Path) -> Result<(), CgroupMissing> {
         let own = base.join(OWN);
         make(&own)?;
@@ -206,20 +210,22 @@ impl CgroupBase {
         enter(&own, std::process::id())
     }
 
-    /// As it was found. A group that another server is in stays, and is found as it is by the next.
+    /// Restores the group as it was found. If another server uses it, controllers stay, and the
+    /// next server finds them.
     fn come_back(&mut self) {
         let Some(base) = self.left.take() else { return };
         for controller in CgroupController::ALL {
             let _ = fs::write(base.join(CONTROLS), format!("-{}", controller.name()));
         }
-        // where groups of another server keep a controller, this one stays in its own until it has ended
+        // where groups of another server keep a controller enabled, this process stays in its own
+        // group until it ends
         let has_left = enter(&base, std::process::id()).is_ok();
         let busy = if has_left { BUSY } else { Duration::ZERO };
         let _ = remove_directory(&base.join(OWN), &mut WaitBudget::new(busy));
     }
 }
 
-/// Which controllers this machine has, for the operator.
+/// The controllers of this machine, in words for the operator.
 pub(crate) fn controllers_in_words() -> String {
     let base = CgroupBase::find();
     let version =
@@ -238,7 +244,8 @@ impl Drop for CgroupBase {
 }
 
 impl CgroupHierarchy {
-    /// That groups may be made in this one: with version 2 they are systemd's to make but where a unit has `Delegate=`.
+    /// Checks that groups may be made in this one: with version 2 systemd makes them, except where
+    /// a unit has `Delegate=`.
     pub(crate) fn check_given(&self) -> Result<(), CgroupMissing> {
         let has_manager = self.is_two && !self.is_top && Path::new(SYSTEMD).exists();
         let is_given = || {
@@ -252,17 +259,18 @@ impl CgroupHierarchy {
     }
 }
 
-/// The file that says which controllers the groups in a group have.
+/// The file that names the controllers enabled for the groups in a group.
 pub(crate) const CONTROLS: &str = "cgroup.subtree_control";
 
-/// Has groups in this one have a controller.
+/// Enables a controller for the groups in this one.
 pub(crate) fn enable(group: &Path, controller: CgroupController) -> Result<(), CgroupMissing> {
     if has_enabled(group, controller)? {
         return Ok(());
     }
     let path = group.join(CONTROLS);
-    // The kernel refuses that of memory alone. It enables cpu and pids beside processes, and then has no controller of
-    // memory there, and no group in this one that takes a process ("domain invalid").
+    // With processes in the group, the kernel refuses the memory controller alone. It enables cpu
+    // and pids, and then offers no memory controller there, and no group in this one takes a
+    // process ("domain invalid").
     let mut file = fs::OpenOptions::new().write(true).open(&path).map_err(refused(&path))?;
     let enabled = match has_processes(group) {
         true => Err(io::ErrorKind::ResourceBusy.into()),
@@ -271,27 +279,27 @@ pub(crate) fn enable(group: &Path, controller: CgroupController) -> Result<(), C
     enabled.map_err(refused(&path))
 }
 
-/// Whether groups in this one have a controller.
+/// Whether a controller is enabled for the groups in this one.
 fn has_enabled(group: &Path, controller: CgroupController) -> Result<bool, CgroupMissing> {
     let path = group.join(CONTROLS);
     let known = fs::read_to_string(&path).map_err(refused(&path))?;
     Ok(known.split_whitespace().any(|one| one == controller.name()))
 }
 
-/// Whether processes of a group are in the way of groups in it. In the first group of the kernel, which has no type, they
-/// are not.
+/// Whether processes of a group are in the way of groups in it. In the kernel's root group, which
+/// has no type, they are not.
 fn has_processes(group: &Path) -> bool {
     group.join("cgroup.type").exists()
         && fs::read(group.join(PROCESSES)).is_ok_and(|processes| !processes.is_empty())
 }
 
-/// Puts a process into a group.
+/// Moves a process into a group.
 pub(crate) fn enter(group: &Path, process: u32) -> Result<(), CgroupMissing> {
     let path = group.join(PROCESSES);
     fs::write(&path, process.to_string()).map_err(refused(&path))
 }
 
-/// Where a controller is, by what the kernel says of mounts and of the groups of this process (proc(5),
+/// Finds a controller in what the kernel says of mounts and of the groups of this process (proc(5),
 /// cgroups(7)).
 fn locate(
     controller: CgroupController,
@@ -307,7 +315,7 @@ fn locate(
     one.map(|(base, is_top)| CgroupHierarchy { base, is_two: false, is_top }).or_else(two)
 }
 
-/// The directory of the group of this server in a hierarchy, and whether it is the first one there.
+/// The directory of this server's group in a hierarchy, and whether that is the root group.
 fn base(mounts: &str, own: &str, kind: &str, controller: Option<&str>) -> Option<(PathBuf, bool)> {
     // number:controllers:path; version 2 has number 0 and no controllers
     let path = own.lines().find_map(|line| {
@@ -334,12 +342,12 @@ fn base(mounts: &str, own: &str, kind: &str, controller: Option<&str>) -> Option
     })
 }
 
-/// The group of the server, by that of one of its processes.
+/// The group of the server, derived from the group of one of its processes.
 fn of_server(path: &str) -> &str {
     // commands of a service with delegated groups run beside its processes
     let path = path.strip_suffix(OF_COMMANDS).unwrap_or(path);
     let path = path.strip_suffix(OWN).and_then(|path| path.strip_suffix('/')).unwrap_or(path);
-    // a stage is in its group, which is in that of its generation
+    // a stage has a group of its own in that of its generation
     let around = path.rsplit_once('/').and_then(|(path, _stage)| path.rsplit_once('/'));
     let path = around.filter(|(_, name)| is_name(STAGES, name)).map_or(path, |(path, _)| path);
     if path.is_empty() { "/" } else { path }
@@ -365,7 +373,7 @@ mod tests {
         let found = locate(CgroupController::Memory, TWO, own, &all).unwrap();
         let base = Path::new("/sys/fs/cgroup/system.slice/forebay.service");
         assert_eq!(found, CgroupHierarchy { base: base.to_owned(), is_two: true, is_top: false });
-        // the commands of a reload run there
+        // the commands of a reload run in a group beside the server's
         let of_command = "0::/system.slice/forebay.service/.control\n";
         let found = locate(CgroupController::Memory, TWO, of_command, &all).unwrap();
         assert_eq!(found.base, base);
@@ -385,7 +393,7 @@ mod tests {
             found(CgroupController::Pids, &all),
             Some(("/sys/fs/cgroup/unified/".into(), true))
         );
-        // outside of what is mounted
+        // the group lies outside of what is mounted
         assert_eq!(locate(CgroupController::Memory, ONE, "4:memory:/other\n", &none), None);
     }
 

@@ -1,13 +1,14 @@
-//! Commands to a running server, and their answers: what whoever hears them and whoever carries them out agree on.
+//! Commands to a running server, and their answers: the types shared by the control socket and the
+//! code that carries the commands out.
 
 use crossbeam_channel::Sender;
 use std::fmt::Display;
 use std::os::unix::net::UnixStream;
 
-/// What was asked, and where the answer goes.
+/// A command, and the channel for its answer.
 #[derive(Debug)]
 pub struct CommandRequest {
-    /// What was asked.
+    /// The command.
     pub asked: CommandKind,
     /// Takes one answer.
     pub reply: Sender<CommandAnswer>,
@@ -16,50 +17,52 @@ pub struct CommandRequest {
 /// What can be asked of a running server.
 #[derive(Debug)]
 pub enum CommandKind {
-    /// A command, in words.
+    /// A command line, in words.
     Command(String),
-    /// What the program with this name wants of the rules that are its own.
+    /// A change that the program with this name wants in its own rules and classes.
     Change(String, PolicyChange),
-    /// A program that stays has connected, and has said this so far; only where another process serves such programs.
+    /// The connection of a program that stays, and the bytes received so far; only where another
+    /// process serves such programs.
     Session(UnixStream, Vec<u8>),
-    /// Another process wants to take the place of this one, and waits at its end of this connection.
+    /// A process that wants to take the place of this one, and waits at the other end of this
+    /// connection.
     TakeOver(UnixStream),
 }
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandAnswer {
     /// The exit code of the command.
     pub code: u8,
-    /// What happened, in lines.
+    /// Lines of text that say what happened.
     pub text: String,
 }
 
 impl CommandAnswer {
-    /// What was asked for was not done, for this reason.
+    /// The answer to a command that was not carried out, for this reason.
     pub(crate) fn failed(reason: impl Display) -> CommandAnswer {
         CommandAnswer { code: 1, text: format!("{reason}\n") }
     }
 
-    /// What was asked for is not known.
+    /// The answer to a command that does not exist.
     pub fn unknown(command: &str) -> CommandAnswer {
         CommandAnswer { code: 2, text: format!("no command is called {command:?}\n") }
     }
 }
 
-/// What becomes of the rules and classes of an owner.
+/// A change to the rules and classes of an owner.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PolicyChange {
-    /// These classes and rules, written as in a file, are added, or take the place of those with their
+    /// Adds these classes and rules, written as in a file; they replace the owner's with the same
     /// names.
     Put(String),
-    /// These rules and classes are removed.
+    /// Removes these rules and classes.
     Remove {
         /// Names of rules.
         rules: Vec<String>,
         /// Names of classes.
         classes: Vec<String>,
     },
-    /// All of them go.
+    /// Removes all rules and classes of the owner, for this reason.
     Leave(&'static str),
 }

@@ -1,5 +1,5 @@
-//! A configuration in a file: it and what it names are read and checked. Here the disk is asked; a text alone is
-//! [read](forebay_config::parse()) without it.
+//! Configuration files: the file and everything it names on disk are read and checked. A text alone
+//! is [read](forebay_config::parse()) without the disk.
 
 use crate::config_source::{ConfigBundle, MachineSource, RecordedSource};
 use crate::lints::{self, Depth, ERRORS, ERRORS_OF_CHECK, LintSubject};
@@ -21,19 +21,19 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::rc::Rc;
 
-/// Of what is hardly meant a server tells no more at a time.
+/// The largest number of remarks that a server logs at a time.
 const MOST_WARNINGS: usize = 20;
 
 /// Reads and checks the configuration at `path`, the files and directories it names included.
 ///
 /// # Errors
-/// Everything that is wrong with it; at least one problem.
+/// All problems of the configuration; at least one.
 pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
     read_with(path, |_, _| ()).map(|(config, ())| config)
 }
 
-/// Reads and checks the configuration at `path` as [`load`] does, and says too what is right and yet
-/// hardly what is meant.
+/// Reads and checks the configuration at `path` as [`load`] does, and returns the remarks, too:
+/// settings that are valid but probably not intended.
 ///
 /// # Errors
 /// As [`load`].
@@ -46,19 +46,19 @@ pub fn check(path: &Path, depth: Depth) -> Result<(Config, Vec<Problem>), Vec<Pr
     if errors.is_empty() { Ok((config, remarks)) } else { Err(errors) }
 }
 
-/// Reads and checks the configuration at `path` as [`load`] does, for a server: what is right and yet hardly
-/// what is meant are lines for its operator, each once, and no more than a terminal shows.
+/// Reads and checks the configuration at `path` as [`load`] does, for a server: remarks become
+/// lines for its operator, each once, and no more than a terminal shows.
 ///
 /// # Errors
 /// As [`load`].
 pub fn load_and_warn(path: &Path, depth: Depth) -> Result<(Config, Vec<String>), Vec<Problem>> {
-    // known from now on
+    // determines the processor now, so that later callers find it
     machine::processor();
     let (config, remarks) = read_with(path, |draft, reader| noted_remarks(draft, reader, depth))?;
     Ok((config, warnings(&remarks, path)))
 }
 
-/// The lines; the last one says how many are left out, and what shows them.
+/// The remarks as lines; the last line says how many are left out, and which command shows them.
 fn warnings(remarks: &[Problem], path: &Path) -> Vec<String> {
     let mut told = HashSet::new();
     let lines = remarks.iter().map(|remark| format!("warning: {remark}"));
@@ -83,7 +83,7 @@ fn noted(reader: &mut ConfigReader<'_>, found: Remarks) -> Vec<Problem> {
     reader.problems()
 }
 
-/// Reads what was kept of the configuration at `path`, as [`load`] reads that.
+/// Reads the bundle that was kept of the configuration at `path`, as [`load`] reads the file.
 ///
 /// # Errors
 /// As [`load`].
@@ -97,10 +97,11 @@ pub fn load_kept(kept: &Path, path: &Path) -> Result<Config, Vec<Problem>> {
     read_text(&text, &file, Box::new(bundle), |_, _| ()).map(|(config, ())| config)
 }
 
-/// All that the configuration at `path` is read from, as it is now, for processes that are to read the same.
+/// Everything that the configuration at `path` is read from, as it is now, for processes that must
+/// read the same.
 ///
 /// # Errors
-/// When the file itself cannot be read. What else is wrong, they find.
+/// When the file itself cannot be read. Other errors are left to those processes.
 pub fn keep(path: &Path) -> io::Result<ConfigBundle> {
     let text = io::read_to_string(open_regular(path)?.take(LONGEST))?;
     let bundle = Rc::new(RefCell::new(ConfigBundle::default()));
@@ -111,7 +112,7 @@ pub fn keep(path: &Path) -> io::Result<ConfigBundle> {
     Ok(bundle)
 }
 
-/// Reads the configuration at `path`; `then` is done with one in which nothing is wrong.
+/// Reads the configuration at `path`, and calls `then` with its draft if nothing is wrong.
 fn read_with<R>(
     path: &Path,
     then: impl FnOnce(&ConfigDraft, &mut ConfigReader<'_>) -> R,
@@ -133,14 +134,15 @@ fn read_with<R>(
     read_text(text, &file, Box::new(MachineSource), then)
 }
 
-/// What is wrong with the file as a whole.
+/// A problem with the file as a whole.
 fn whole(file: &str, place: Option<(usize, usize)>, wrong: Wrong) -> Vec<Problem> {
     vec![Problem { file: file.to_owned(), place, key: String::new(), wrong }]
 }
 
-/// Reads and checks a configuration for a server that is a part of this program: `text`, which messages call `file`
-/// and whose relative paths begin beside that, with what `prepare` adds. Where the text does not say it, there is no
-/// access log: standard output is the program's. What is right and yet hardly what is meant are lines.
+/// Reads and checks a configuration for a server that is a part of this program: `text`, with the
+/// additions of `prepare`. Messages call the text `file`, and its relative paths begin beside that.
+/// Where the text has no access log, none is written: standard output belongs to the program.
+/// Remarks become lines.
 ///
 /// # Errors
 /// As [`load`].
@@ -168,7 +170,7 @@ pub fn load_guest(
     Ok((Config { is_guest: true, ..config }, warnings))
 }
 
-/// Reads the text of the configuration `file`; `then` is done with one in which nothing is wrong.
+/// Reads the text of the configuration `file`, and calls `then` with its draft if nothing is wrong.
 fn read_text<R>(
     text: &str,
     file: &str,
@@ -178,7 +180,7 @@ fn read_text<R>(
     read_text_with(text, file, source, |_, _| (), then)
 }
 
-/// As [`read_text`], with what `prepare` adds to the text.
+/// As [`read_text`], with the additions of `prepare` to the text.
 fn read_text_with<R>(
     text: &str,
     file: &str,
@@ -201,7 +203,7 @@ fn read_text_with<R>(
     Ok((draft.resolve(), outcome))
 }
 
-/// Reads the calibration that is named, if one is; what is wrong with it itself is returned.
+/// Reads the calibration that the configuration names, if any; returns the problems in it.
 fn calibrate(draft: &mut ConfigDraft, reader: &mut ConfigReader<'_>) -> Vec<Problem> {
     let Some(path) = draft.process.pipeline.calibration.clone() else { return Vec::new() };
     let top = path::Path::default();
@@ -229,12 +231,12 @@ fn calibrate(draft: &mut ConfigDraft, reader: &mut ConfigReader<'_>) -> Vec<Prob
 /// Reads the constants of a machine in the file at `path`.
 ///
 /// # Errors
-/// That it cannot be read, or everything that is wrong with it.
+/// When the file cannot be read, or all problems in it.
 pub fn load_calibration(path: &Path) -> Result<Calibration, CalibrationError> {
     load_calibration_with_machine(path).map(|(calibration, _)| calibration)
 }
 
-/// The same, and which machine the file names.
+/// Reads a calibration as [`load_calibration`] does, and the machine that the file names.
 fn load_calibration_with_machine(
     path: &Path,
 ) -> Result<(Calibration, Option<String>), CalibrationError> {
@@ -246,7 +248,7 @@ fn load_calibration_with_machine(
     Ok((calibration, calibration::machine(&text)))
 }
 
-/// What `control.socket` says in a file that may be wrong everywhere else.
+/// The `control.socket` of a file in which everything else may be wrong.
 pub fn control_socket_of(path: &Path) -> ControlSocketChoice {
     let said = || {
         let text = io::read_to_string(open_regular(path).ok()?.take(LONGEST)).ok()?;
@@ -277,7 +279,7 @@ mod tests {
         segment_bytes: Size(64 * 1024),
     };
 
-    /// What a configuration file comes to beside a file of constants.
+    /// Reads a configuration file that names a file of constants.
     fn beside(lines: &str, constants: Option<&str>) -> Result<Config, Vec<String>> {
         read(lines, constants, load)
     }
@@ -331,8 +333,8 @@ mod tests {
         assert_eq!((allocation.per_waiting, allocation.per_rate), (ONE.per_waiting, ONE.per_rate));
     }
 
-    /// The data cache goes by it with every engine, so nothing is said of it as of other settings of
-    /// the pipeline.
+    /// The size of the data cache comes from the calibration with every engine, so no remark calls
+    /// this setting useless, as other settings of the pipeline are.
     #[test]
     fn it_has_a_use_with_other_engines() {
         let names = "engine = \"event\"\npipeline.calibration = \"c.toml\"\n";

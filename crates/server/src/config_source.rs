@@ -1,5 +1,5 @@
-//! What a configuration names outside of its text: the disk and the environment of this process give it, or what was
-//! kept of them for the processes of a server.
+//! Files and variables that a configuration names outside of its text. They come from the disk and
+//! the environment of this process, or from what was kept of them for the processes of a server.
 
 use forebay_config::IncludePattern;
 use forebay_config::read::LONGEST;
@@ -17,16 +17,16 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::thread;
 
-/// Most threads that read files.
+/// The largest number of threads that read files.
 const MOST_THREADS: usize = 4;
 
-/// Most files of sites are smaller.
+/// The size of the buffer for one read; most files of sites are smaller.
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// For fewer files there is no thread.
+/// The smallest number of files for which a thread is started.
 const LEAST_FILES: usize = 256;
 
-/// The disk, and the environment of this process.
+/// The source that reads the disk and the environment of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MachineSource;
 
@@ -61,22 +61,22 @@ impl ConfigSource for MachineSource {
     }
 }
 
-/// A file that a pattern fits.
+/// A file that matches a pattern.
 struct ListedFile {
     path: PathBuf,
-    /// Its directory lists it as a regular file, and not as a link or something else.
+    /// Whether the directory lists the file as a regular file, and not as a link or something else.
     is_plain: bool,
 }
 
-/// What is in a file: at most one byte more than may be.
+/// Reads a file, at most one byte more than is allowed.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// The same of a file that was found, with no more calls than must be: one to open it, one to read it, and one to
-/// close it, if it fits into the buffer.
+/// Reads a found file as [`read`] does, with as few system calls as possible: one to open it, one
+/// to read it, and one to close it, if it fits into the buffer.
 fn read_found(file: &ListedFile, buffer: &mut [u8]) -> io::Result<Vec<u8>> {
     if !file.is_plain {
         return read(&file.path);
@@ -84,15 +84,15 @@ fn read_found(file: &ListedFile, buffer: &mut [u8]) -> io::Result<Vec<u8>> {
     let mut opened = open_listed(&file.path)?;
     let length = opened.read(buffer)?;
     let mut bytes = buffer[..length].to_vec();
-    // of a regular file, less than was asked for is all there is
+    // a short read of a regular file reaches its end
     if length == buffer.len() {
         opened.take(LONGEST + 1 - length as u64).read_to_end(&mut bytes)?;
     }
     Ok(bytes)
 }
 
-/// The same of many files: several are opened at a time, because ten thousand calls to open take as long as it takes
-/// to read what is in them.
+/// Reads many found files, several at a time, because ten thousand open calls take as long as
+/// reading the contents.
 fn read_all(files: &[ListedFile]) -> Vec<io::Result<Vec<u8>>> {
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
     let each = files.len().div_ceil(threads).max(LEAST_FILES);
@@ -110,7 +110,7 @@ fn read_all(files: &[ListedFile]) -> Vec<io::Result<Vec<u8>>> {
         };
         let begun: Vec<_> = files.chunks(each).map(spawn).collect();
         let read = begun.into_iter().flat_map(|(chunk, thread)| {
-            // without a thread it is done here
+            // without a thread the chunk is read here
             let read = thread.ok().and_then(|thread| thread.join().ok());
             read.unwrap_or_else(|| read_chunk(chunk))
         });
@@ -118,7 +118,8 @@ fn read_all(files: &[ListedFile]) -> Vec<io::Result<Vec<u8>>> {
     })
 }
 
-/// The files below `directory` that the parts of a pattern fit. Directories are none.
+/// Adds the files below `directory` that match the parts of a pattern. Directories do not count as
+/// files.
 fn find(directory: PathBuf, parts: &[&OsStr], found: &mut Vec<ListedFile>) -> io::Result<()> {
     let Some((part, rest)) = parts.split_first() else { return Ok(()) };
     if !part.as_bytes().contains(&b'*') {
@@ -136,7 +137,7 @@ fn find(directory: PathBuf, parts: &[&OsStr], found: &mut Vec<ListedFile>) -> io
     let looked_at = if directory.as_os_str().is_empty() { Path::new(".") } else { &directory };
     let entries = match fs::read_dir(looked_at) {
         Ok(entries) => entries,
-        // what is not there has no files
+        // a missing directory has no files
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(());
         }
@@ -161,7 +162,8 @@ fn find(directory: PathBuf, parts: &[&OsStr], found: &mut Vec<ListedFile>) -> io
     Ok(())
 }
 
-/// All that a configuration was read from, for processes that are to read it as one of them did.
+/// Everything that a configuration was read from, for processes that must read it as the first one
+/// did.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct ConfigBundle {
     /// The text of the main file.
@@ -193,7 +195,8 @@ impl ConfigSource for ConfigBundle {
     }
 }
 
-/// The machine, and everything that it gives is kept. What is not UTF-8 is refused by who reads it, and not kept.
+/// The machine as a source that also keeps everything it reads. Text that is not UTF-8 is not kept;
+/// the reader refuses it.
 pub(crate) struct RecordedSource(pub(crate) Rc<RefCell<ConfigBundle>>);
 
 impl ConfigSource for RecordedSource {

@@ -1,26 +1,26 @@
-//! What keeps a stage that was taken over from the rest of this machine, for `forebay doctor` and `forebay check`: what
-//! the kernel can, and what of it the configuration wants.
+//! The limits that keep a compromised stage from the rest of this machine, for `forebay doctor` and
+//! `forebay check`: what the kernel can do, and what of it the configuration wants.
 
 use crate::sandbox;
 use forebay_config::{Config, Confine};
 use forebay_sys::{privileges, seal};
 use std::fmt::Write;
 
-/// What is missing for each limit that stages are kept to; `None` for a kernel that has it.
+/// What the kernel lacks for each limit on stages; `None` for a limit that it has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelLimits {
-    /// Files, by Landlock.
+    /// Access to files, limited by Landlock.
     pub(crate) files: Option<&'static str>,
-    /// Ports of TCP, by Landlock.
+    /// TCP ports, limited by Landlock.
     pub(crate) ports: Option<&'static str>,
-    /// Abstract sockets, by Landlock.
+    /// Abstract sockets, limited by Landlock.
     pub(crate) names: Option<&'static str>,
-    /// Other processes, by seccomp.
+    /// Access to other processes, limited by seccomp.
     pub(crate) processes: Option<&'static str>,
 }
 
 impl KernelLimits {
-    /// Of the kernel that runs.
+    /// What the running kernel lacks.
     pub(crate) fn of_this_kernel() -> KernelLimits {
         let [files, ports, names] = sandbox::kernel_confines();
         KernelLimits {
@@ -34,7 +34,7 @@ impl KernelLimits {
     }
 }
 
-/// What holds for stages here; nothing where `config` has none.
+/// The limits that hold for stages here, in lines; empty where `config` has no stages.
 pub(crate) fn report(config: Option<&Config>) -> String {
     if config.is_some_and(|config| !config.has_stages()) {
         return String::new();

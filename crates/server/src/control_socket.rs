@@ -1,13 +1,14 @@
-//! The control socket: how `forebay reload` and its like speak to a running server. Here is the server's end;
-//! the other one is `ask`, where `unanswered` says why nobody answers; and `socket_path` says where they meet.
+//! The control socket, over which `forebay reload` and similar commands speak to a running server.
+//! This module is the server's end; `ask` is the client's, `unanswered` says why a command has no
+//! answer, and `socket_path` knows the paths of sockets.
 //!
-//! One request per connection. The client sends one line, a command and its arguments, and shuts
-//! down writing. The server answers with a line that holds the exit code of the command, then text
-//! for people until the end. The socket is a Unix socket of mode 0600: a process that may open it may
-//! control the server. Each command has one deadline, whatever it does in between.
+//! Each connection carries one request. The client sends one line, a command and its arguments, and
+//! shuts down writing. The server answers with a line that holds the exit code of the command, then
+//! text for people until the end. The socket is a Unix socket of mode 0600: a process that may open
+//! it may control the server. Each command has one deadline for its whole request.
 //!
-//! A connection whose first byte is `{` is that of a program that stays (`session`): it speaks lines of JSON,
-//! and the rules that it adds go when it does.
+//! A connection whose first byte is `{` belongs to a program that stays (`session`): it speaks
+//! lines of JSON, and the rules that it adds are removed when it leaves.
 
 mod ask;
 mod deadline_stream;
@@ -43,11 +44,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The open socket of the server that runs `file` with this configuration, if it has one. While another process has
-/// its directory locked, it is waited for within the budget of the start.
+/// Opens the control socket of the server that runs `file` with this configuration, if it has one.
+/// While another process has the socket's directory locked, the call waits within the budget of the
+/// start.
 ///
 /// # Errors
-/// When it cannot be used.
+/// When the socket cannot be used.
 pub(crate) fn open(
     config: &Config,
     file: Option<&Path>,
@@ -65,8 +67,9 @@ pub(crate) fn open(
     Ok(Some(socket))
 }
 
-/// That of the server whose place this process takes, if it is to be at the same path; else as [`open`]. It belongs to
-/// this process once it has [taken its place](ControlSocket::take_place).
+/// Takes over the socket of the server whose place this process takes, if the path stays the same;
+/// otherwise as [`open`]. The socket belongs to this process once it has [taken its
+/// place](ControlSocket::take_place).
 ///
 /// # Errors
 /// As [`open`].
@@ -79,7 +82,8 @@ pub(crate) fn open_handed(
     let Some(file) = file else { return Ok(None) };
     let Some(path) = path(&config.control.socket, file) else { return Ok(None) };
     let is_auto = config.control.socket == ControlSocketChoice::Auto;
-    // the other process may be anybody's by now
+    // the socket that was handed over is checked, not trusted: it must listen at the path that it
+    // claims
     let listens_there = |at: &PathBuf, socket: &OwnedFd| {
         let bound = InheritedAddress::Unix(UnixAddress::Path(at.clone()));
         *at == path && inherited::bound(socket).is_ok_and(|found| found == bound)
@@ -97,14 +101,15 @@ pub(crate) fn open_handed(
     Ok(Some(socket))
 }
 
-/// The control socket cannot be used.
+/// The reason why the control socket cannot be used.
 #[derive(Debug)]
 pub struct ControlSocketError {
-    /// Where it should be.
+    /// The path where the socket should be.
     pub path: PathBuf,
-    /// That path comes from the path of the configuration file (`control.socket = "auto"`).
+    /// Whether the path was derived from that of the configuration file
+    /// (`control.socket = "auto"`).
     pub is_auto: bool,
-    /// What the kernel said.
+    /// The kernel's error.
     pub error: io::Error,
 }
 
@@ -122,7 +127,8 @@ impl Display for ControlSocketError {
 
 impl std::error::Error for ControlSocketError {}
 
-/// Who has a control socket that is taken, and what helps.
+/// The part of the message that says which server has a control socket that is taken, and what
+/// helps.
 fn taken(is_auto: bool) -> &'static str {
     if is_auto {
         "; a server that runs this configuration file listens there: stop it, or have it take over \
@@ -132,57 +138,61 @@ fn taken(is_auto: bool) -> &'static str {
     }
 }
 
-/// What a process says that wants to take the place of the server; it goes on listening at the connection.
+/// The request of a process that wants to take the server's place; the process keeps the connection
+/// afterwards.
 pub(crate) const TAKE_OVER: &str = "take over\n";
-/// Longest request, in bytes.
+/// The longest request, in bytes.
 const MOST_REQUEST_BYTES: usize = 1024 * 1024;
-/// Longest time for a request to arrive, and for an answer to be taken.
+/// The longest time for a request to arrive, and for the client to take the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the server is waited for: a reload may have slow disks to read.
+/// The longest wait for the server to carry out a command: a reload may have slow disks to read.
 const LONGEST_WORK: Duration = Duration::from_secs(60);
-/// Requests at the same time; more are told to come back.
+/// The largest number of requests at the same time; the clients of others must try again.
 const MOST_AT_ONCE: usize = 16;
-/// How long the thread that accepts waits at a time.
+/// The longest single wait of the accepting thread.
 const LONGEST_WAIT_MS: u64 = 60_000;
-/// Connections that wait to be accepted.
+/// The listen backlog.
 const MOST_WAITING: i32 = 128;
-/// How long one that is told to come back may take to say what it wanted: the next ones wait.
+/// The longest time for the request of a client that is turned away: the next clients wait
+/// meanwhile.
 const PATIENCE_WHEN_BUSY: Duration = Duration::from_millis(250);
 
-/// How long clients are waited for.
+/// How long the server waits for clients.
 #[derive(Clone, Copy, Debug)]
 struct ClientPatience {
-    /// Commands: [`PATIENCE`].
+    /// The wait for a command: [`PATIENCE`].
     command: Duration,
-    /// Those that are told to come back: [`PATIENCE_WHEN_BUSY`].
+    /// The wait for a client that is turned away: [`PATIENCE_WHEN_BUSY`].
     when_busy: Duration,
 }
 
-/// The open socket. Its file goes when this is dropped.
+/// The open control socket. Its file is removed when this is dropped.
 #[derive(Debug)]
 pub struct ControlSocket {
     path: PathBuf,
-    /// Leads to it, where its file was named by another path.
+    /// The link to the socket, where the configuration file was named by another path.
     link: Option<PathBuf>,
-    /// The configuration file, whose other name is to lead to it once it has taken its place.
+    /// The configuration file for whose other name a link is made once this process has taken its
+    /// place.
     named: Option<PathBuf>,
     file: SocketFile,
     listener: Option<UnixListener>,
-    /// The thread that accepts ends when this does.
+    /// Closing this end stops the accepting thread.
     accepts: Option<UnixStream>,
     patience: ClientPatience,
 }
 
 impl ControlSocket {
-    /// Listens at `path`; what is asked waits until [`serve`](ControlSocket::serve). The directory is
-    /// made if it is missing.
+    /// Listens at `path`; requests wait until [`serve`](ControlSocket::serve). A missing directory
+    /// is created.
     ///
     /// # Errors
     /// When the path cannot be used, or another server listens there.
     pub fn open(path: &Path, wait: &mut WaitBudget) -> io::Result<Self> {
         if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             fs::create_dir_all(directory)?;
-            // in /tmp another user may have made it before us, and could put a socket of his own there
+            // in /tmp another user may have made the directory first, and could put a socket of
+            // their own there
             let owner = fs::metadata(directory)?.uid();
             if owner != 0 && owner != process::user() {
                 return Err(io::ErrorKind::PermissionDenied.into());
@@ -193,24 +203,24 @@ impl ControlSocket {
     }
 
     fn new(path: PathBuf, listener: UnixListener, file: SocketFile) -> io::Result<Self> {
-        // another process may take what has been seen to wait
+        // nonblocking, because another process may accept the connection that poll has reported
         listener.set_nonblocking(true)?;
         let patience = ClientPatience { command: PATIENCE, when_busy: PATIENCE_WHEN_BUSY };
         let listener = Some(listener);
         Ok(ControlSocket { path, link: None, named: None, file, listener, accepts: None, patience })
     }
 
-    /// Where it is.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it belongs to another process yet.
+    /// Whether the socket still belongs to another process.
     pub fn is_lent(&self) -> bool {
         self.file.is_lent()
     }
 
-    /// A duplicate for the process that takes the place of this one.
+    /// Duplicates the socket for the process that takes the place of this one.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -219,17 +229,19 @@ impl ControlSocket {
         Ok((self.path.clone(), listener.try_clone()?.into()))
     }
 
-    /// It belongs to this process from now on.
+    /// Makes this process the owner of the socket.
     pub fn take_place(&mut self) {
         self.file.own();
-        // who asks and hears nothing looks at the process that listens
+        // a client without an answer names the process that listens; listening again makes it this
+        // one
         if let Some(listener) = &self.listener {
             let _ = unix::listen_again(listener.as_fd(), MOST_WAITING);
         }
         self.link = self.named.take().and_then(|file| link(&self.path, &file));
     }
 
-    /// Commands reach another process from now on; those that are under way are answered. The file stays if it `is_taken`.
+    /// Stops accepting: commands reach another process from now on, and those under way are
+    /// answered. The file stays if it `is_taken`.
     pub fn leave(&mut self, is_taken: bool) {
         self.link = None;
         match is_taken {
@@ -239,7 +251,7 @@ impl ControlSocket {
         (self.listener, self.accepts) = (None, None);
     }
 
-    /// Gives what is asked to `tell`, on a thread of its own.
+    /// Accepts requests on a thread of its own, and gives each to `tell`.
     ///
     /// # Errors
     /// Lack of threads.
@@ -250,7 +262,8 @@ impl ControlSocket {
         self.begin(Some(Owners::default()), tell)
     }
 
-    /// The same where another process serves programs that stay: `tell` is given their connections.
+    /// Accepts requests as [`serve`](ControlSocket::serve) does, where another process serves
+    /// programs that stay: `tell` is given their connections.
     ///
     /// # Errors
     /// As [`serve`](ControlSocket::serve).
@@ -278,7 +291,8 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // while the socket is there, the link is not that of another server which has the same path
+        // before the socket's file is removed: while it exists, the link is not that of another
+        // server with the same path
         if let Some(link) = &self.link {
             unlink(link, &self.path);
         }
@@ -305,7 +319,7 @@ fn listen(
             Ok((stream, _)) => stream,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(_) => {
-                // no descriptor: a connection will close one
+                // no descriptor is free: a connection that closes will free one
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             }
@@ -318,14 +332,15 @@ fn listen(
         }
         let (tell, owners) = (tell.clone(), owners.map(Arc::clone));
         let serve = move || {
-            // a command that went away needs no answer
+            // the client may have gone away
             let _ = serve(stream, patience.command, session_slot, owners.as_ref(), &tell);
         };
         let _ = std::thread::Builder::new().name("control".to_owned()).spawn(serve);
     }
 }
 
-/// A command that is being answered. Dropped, also if no thread can be had for it, it counts no more.
+/// The slot of a command that is being answered. Dropping it frees the slot, also if no thread
+/// could be started.
 struct SessionSlot(Arc<AtomicUsize>);
 
 impl Drop for SessionSlot {
@@ -334,13 +349,13 @@ impl Drop for SessionSlot {
     }
 }
 
-/// Tells a client that too many are asking. What it asks is taken first: closed with bytes that nobody
-/// has read, the socket would be reset, and the answer lost.
+/// Answers a client that the server has too many commands. The request is read first: closed with
+/// unread bytes, the socket would be reset, and the answer lost.
 fn turn_away(stream: UnixStream, patience: Duration) {
     let mut line = DeadlineStream::new(stream, patience);
     if matches!(receive(&mut line), Ok(_) | Err(Unheard::Successor)) {
         line.extend(patience);
-        // a command that went away needs no answer
+        // the client may have gone away
         let _ = line.answer(&CommandAnswer::failed("the server has too many commands to answer"));
     }
 }
@@ -357,7 +372,7 @@ fn serve(
         Ok(command) => CommandKind::Command(command),
         Err(Unheard::Successor) => CommandKind::TakeOver(line.stream.try_clone()?),
         Err(Unheard::Session(received)) => {
-            // a session that stays is counted among those that do
+            // a session counts against its own limit, not among commands
             drop(session_slot);
             let Some(owners) = owners else {
                 let (asked, reply) = (CommandKind::Session(line.stream, received), bounded(1).0);
@@ -383,25 +398,25 @@ fn serve(
         )),
     });
     if is_successor && answer.code == 0 {
-        // whoever has the other end of the connection goes on with it
+        // the receiver of this command has a duplicate of the connection, and goes on with it
         return Ok(());
     }
     line.extend(patience);
     line.answer(&answer)
 }
 
-/// Why a request was not heard.
+/// Why no complete request was received.
 #[derive(Debug)]
 enum Unheard {
-    /// It did not come to its end in time.
+    /// The request was not complete in time.
     Late,
-    /// It is longer than any command.
+    /// The request is longer than any command.
     Long,
-    /// The client went away.
+    /// The client has closed the connection.
     Gone,
-    /// It is none, but the first line of a program that stays.
+    /// The first bytes from a program that stays, in the place of a command.
     Session(Vec<u8>),
-    /// It is none, but that of a process which wants to take the place of this one.
+    /// The request of a process that wants to take the place of this one.
     Successor,
 }
 
@@ -427,7 +442,7 @@ fn receive(line: &mut DeadlineStream) -> Result<String, Unheard> {
     loop {
         match line.read(&mut piece) {
             Ok(0) => break,
-            // the rest is read too, for the client to hear the answer
+            // the rest is read too, so that the client receives the answer
             Ok(count) if request.len() <= MOST_REQUEST_BYTES => {
                 request.extend_from_slice(&piece[..count]);
                 if request.starts_with(b"{") {
@@ -455,7 +470,7 @@ mod tests {
     use std::net::Shutdown;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A client of a test may be kept from its core.
+    /// A patience long enough for a test's client that gets no core for a while.
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
@@ -485,7 +500,7 @@ mod tests {
         fs::remove_dir_all(directory).unwrap();
     }
 
-    /// A socket that the configuration names may be that of a server with any other file.
+    /// A socket that the configuration names may be that of a server with another file.
     #[test]
     fn whose_socket_is_taken_is_told_which_by_whom_and_what_helps() {
         let process = std::process::id();
@@ -507,7 +522,7 @@ mod tests {
         fs::remove_dir_all(directory).unwrap();
     }
 
-    /// A command that comes while as many as there may be are being answered hears why it is not.
+    /// A command that comes while the most commands are being answered gets an answer that says so.
     #[test]
     fn who_is_too_many_is_told_so() {
         let process = std::process::id();
@@ -553,7 +568,7 @@ mod tests {
         told.join().unwrap().unwrap();
     }
 
-    /// A deadline is not moved by what comes before it.
+    /// Bytes that arrive do not move the deadline.
     #[test]
     fn a_request_has_one_deadline() {
         let (client, server) = UnixStream::pair().unwrap();

@@ -1,5 +1,5 @@
-//! All counters of the process, and the gauges of its pipelines: kept for metrics beyond the threads that write
-//! to them.
+//! All counters of the process, and the gauges of its pipelines. They are kept for the metrics
+//! longer than the threads that write to them.
 
 use forebay_engine::pipeline::PipelineGauges;
 use forebay_metrics::{ClassNames, ClassSlot, ClassTotals, Gauge, Local, Totals};
@@ -7,7 +7,7 @@ use forebay_policy::Policy;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// All counters of the process: those of its loops and threads, and those of its helpers. They
-/// outlive the threads that wrote to them, so that sums never fall; a later worker goes on with the
+/// outlive the threads that wrote to them, so that sums never fall; a later worker continues the
 /// counters of one that has ended.
 #[derive(Default)]
 pub struct Register(Mutex<EngineCounters>);
@@ -27,7 +27,7 @@ impl Register {
     /// Counters for a worker: those that no worker holds any more, or new ones.
     pub(crate) fn worker(&self) -> Arc<Local> {
         let mut counters = self.lock();
-        // another thread that could take a reference needs the lock
+        // the count of 1 is reliable: a thread that takes another reference needs this lock
         let free = counters.of_workers.iter().find(|local| Arc::strong_count(local) == 1);
         if let Some(free) = free {
             return Arc::clone(free);
@@ -37,7 +37,7 @@ impl Register {
         local
     }
 
-    /// Counters for so many helper threads.
+    /// Counters for `threads` helper threads.
     pub fn helpers(&self, threads: usize) -> Arc<[Local]> {
         let locals: Arc<[Local]> = (0..threads).map(|_| Local::default()).collect();
         self.lock().of_helpers.push(Arc::clone(&locals));
@@ -51,12 +51,12 @@ impl Register {
         self.lock().classes.assign(&names, &counted).into()
     }
 
-    /// What `totals` says of each class.
+    /// The counts of each class in `totals`, by name.
     pub fn classes(&self, totals: &Totals) -> Vec<(String, ClassTotals)> {
         self.lock().classes.rows(totals)
     }
 
-    /// What they add up to.
+    /// The sums of all counters.
     pub fn totals(&self) -> Totals {
         let counters = self.lock();
         let helpers = counters.of_helpers.iter().flat_map(|locals| locals.iter());
@@ -64,7 +64,7 @@ impl Register {
     }
 }
 
-/// The figures of pipelines. They outlive them, as counters do.
+/// The gauges of all pipelines. They outlive the pipelines, as counters outlive threads.
 #[derive(Default)]
 pub struct PipelineGaugesPool(Mutex<Vec<Arc<PipelineGauges>>>);
 
@@ -73,7 +73,8 @@ impl PipelineGaugesPool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For a pipeline: one that no pipeline writes to any more, or a new one. It becomes the first.
+    /// Takes the gauges for a pipeline: some that no pipeline writes to any more, or new ones. They
+    /// become the first.
     pub(crate) fn take(&self) -> Arc<PipelineGauges> {
         let mut pipeline_gauges_pool = self.lock();
         let free = pipeline_gauges_pool
@@ -84,7 +85,7 @@ impl PipelineGaugesPool {
         pipeline_gauges
     }
 
-    /// The figures of the pipeline that was started last; none if there never was one.
+    /// The gauges of the pipeline that was started last; empty if there never was one.
     pub fn gauges(&self) -> Vec<(Gauge, u64)> {
         self.lock().first().map_or_else(Vec::new, |pipeline_gauges| pipeline_gauges.gauges())
     }

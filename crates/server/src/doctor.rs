@@ -1,7 +1,8 @@
-//! `forebay doctor`: how much of the policy this machine can have enforced in its kernel, what is
-//! missing for more, what on it would get in the way, and what stages are kept from.
+//! `forebay doctor`: how much of the policy this machine's kernel can enforce, what is missing for
+//! more, what on the machine would get in the way, and how stages are confined.
 //!
-//! It changes nothing: the program for the kernel is loaded, if that is allowed, and let go again.
+//! The command changes nothing: the program for the kernel is loaded, if that is allowed, and
+//! released again.
 
 use crate::cgroups;
 use crate::confinement;
@@ -16,10 +17,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 
-/// Of rules of the firewall so many are shown.
+/// The largest number of firewall rules that are shown.
 const MOST_LINES: usize = 10;
 
-/// How much of the policy a kernel can enforce. Each has all of those before.
+/// How much of the policy a kernel can enforce. Each rung includes those before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rung {
     Off,
@@ -27,7 +28,7 @@ enum Rung {
     Full,
 }
 
-/// Everything, in lines for people. Of `config` the listeners and `gate` count.
+/// The whole report, in lines for people. It depends on the listeners and `gate` of `config`.
 pub fn report(config: Option<&Config>) -> String {
     let needs = needs::needs();
     let more = if has_all(&needs) { needs::needs_for_full() } else { Vec::new() };
@@ -93,7 +94,7 @@ impl Rung {
     }
 }
 
-/// What comes of a setting on a machine with this rung.
+/// The effect of a setting of `gate` on a machine with this rung.
 fn mode_on(mode: GateMode, rung: Rung) -> &'static str {
     match (mode, rung) {
         (GateMode::Off, _) => "off: the kernel is not asked",
@@ -109,7 +110,7 @@ fn mode_on(mode: GateMode, rung: Rung) -> &'static str {
     }
 }
 
-/// Whether the kernel would answer requests, if that is asked for.
+/// Whether the kernel would answer requests; empty unless the configuration asks for that.
 fn answers_on(config: &Config) -> String {
     if !config.gate_answers {
         return String::new();
@@ -146,7 +147,7 @@ fn clients_in_firewall(config: Option<&Config>) -> String {
     text
 }
 
-/// What there is for the programs of a configuration that are run for requests.
+/// The control groups available for the programs that the configuration runs for requests.
 fn programs_in_groups(config: Option<&Config>) -> String {
     let has_programs =
         config.is_some_and(|config| config.sites.iter().any(|site| !site.cgi.is_empty()));
@@ -169,7 +170,7 @@ fn ports(config: &Config) -> BTreeSet<u16> {
     ports.chain(config.protects.iter().map(ProtectConfig::port)).collect()
 }
 
-/// What on this machine gets in its way, `is_full` if the kernel is to answer SYNs.
+/// Settings of this machine that get in the gate's way; `is_full` if the kernel will answer SYNs.
 fn warnings(ports: &BTreeSet<u16>, is_full: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     let says = |path: &str, value| fs::read_to_string(path).is_ok_and(|text| text.trim() == value);

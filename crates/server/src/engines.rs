@@ -1,9 +1,9 @@
-//! Groups of workers: the engine of a plan on its listeners, from start to end.
+//! Groups of workers, from start to end. Each runs the engine of a plan on its listeners.
 //!
-//! Each loop or thread gets a handler and counters of its own. Settings of engines, shares and ledgers of
-//! classes reach a group while it runs. The rest of it is never changed: a reload that wants another engine,
-//! other listeners, another number of workers or of classes starts a new group on the same sockets and lets
-//! the old one retire.
+//! Each loop or thread gets a handler and counters of its own. Settings of engines, shares and
+//! ledgers of classes reach a group while it runs. The rest of a group never changes: a reload that
+//! wants another engine, other listeners, another number of workers or of classes starts a new
+//! group on the same sockets and lets the old one retire.
 
 use crate::agent::{self, AgentLoop};
 use crate::counters::{PipelineGaugesPool, Register};
@@ -36,7 +36,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Paths a loop finds without asking the shared cache, and a thread, of which there may be many.
+/// The number of paths that a loop finds without asking the shared cache; below it, that of a
+/// thread, of which there may be many.
 const PATHS_OF_A_LOOP: usize = 4096;
 const PATHS_OF_A_THREAD: usize = 128;
 
@@ -47,37 +48,36 @@ pub struct Common {
     pub live: Arc<LiveSnapshot>,
     /// The count of connections.
     pub admission: Arc<ConnectionAdmission>,
-    /// Where the counters are kept.
+    /// The counters of all workers.
     pub register: Arc<Register>,
-    /// Threads for jobs.
+    /// The threads that run jobs.
     pub helpers: Helpers<ServerJob>,
     /// The order of service, whose shares and ledgers may change.
     pub ranks: Ranks,
-    /// What the controllers of pipelines show.
+    /// The gauges of the pipelines' controllers.
     pub pipeline_gauges_pool: Arc<PipelineGaugesPool>,
-    /// Connections to applications that wait for their next request, of threads that serve one client
-    /// each.
+    /// Idle connections to applications, of threads that serve one client each.
     pub idle: Arc<Mutex<ConnectionPool>>,
-    /// How many requests there may be for applications, and connections that wait for their next one.
+    /// The limits on requests under way at applications and on idle connections to them.
     pub sockets: UpstreamSockets,
-    /// What the agent does.
+    /// The agent's thread.
     pub agent_loop: Arc<AgentLoop>,
-    /// The firewall of the machine, as far as it is this server's.
+    /// The server's own table in the machine's firewall.
     pub firewall: Option<Arc<Firewall>>,
 }
 
-/// How an engine's thread has ended: with its figures, or why it could not go on.
+/// How an engine's thread has ended: its figures, or the error.
 pub type ThreadEnd = Result<Ended, String>;
 
-/// A thread that is ready to run: it has all descriptors it needs. Clients come with the first one
-/// that runs, and would take them.
+/// A thread that is ready to run. It has all descriptors it needs: once the first thread runs,
+/// clients come and would take them.
 pub struct ReadyThread {
     name: String,
     run: Box<dyn FnOnce() -> io::Result<Ended> + Send>,
 }
 
 impl ReadyThread {
-    /// It ends when no connection of its engine lingers any more.
+    /// Makes a thread that runs `run` and then waits until no connection of its engine lingers.
     fn new(
         name: impl Into<String>,
         control: &Arc<EngineControl>,
@@ -88,7 +88,7 @@ impl ReadyThread {
         ReadyThread { name: name.into(), run: Box::new(run) }
     }
 
-    /// Runs it on a thread of its own, which tells `tell` how it has ended.
+    /// Runs the work on a thread of its own, which reports to `tell` how it has ended.
     ///
     /// # Errors
     /// Lack of threads.
@@ -115,17 +115,18 @@ pub struct Prepared {
 
 /// A running group.
 pub struct WorkerGroup {
-    /// What it was made for.
+    /// The plan of the group.
     pub plan: GroupPlan,
     control: Arc<EngineControl>,
     settings: Arc<settings::LiveSettings>,
     threads: Vec<JoinHandle<()>>,
-    /// Threads that have not told how they ended.
+    /// The number of threads that have not reported their end.
     running: usize,
 }
 
 impl Common {
-    /// Prepares the workers of a group; `by_loop` holds the sockets of each that accepts.
+    /// Prepares the workers of a group; `by_loop` holds the sockets of each loop or thread that
+    /// accepts.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -136,7 +137,8 @@ impl Common {
     ) -> io::Result<Prepared> {
         let threads = if plan.engine.keeps_threads() { plan.workers } else { 0 };
         let control = Arc::new(EngineControl::new(by_loop.len())?.with_threads(threads));
-        // the others have no loops whose turn says something about what waits
+        // engines with a thread for each connection have no loops whose lateness says something
+        // about what waits
         if !plan.engine.has_thread_each() {
             self.agent_loop.watch(&control);
         }
@@ -182,7 +184,7 @@ impl Common {
         Ok(Prepared { plan, control, settings, tasks })
     }
 
-    /// The parts of loop `index`.
+    /// The parts that loop `index` is made of.
     fn loop_of(
         &self,
         index: usize,
@@ -267,7 +269,7 @@ impl Common {
         }
     }
 
-    /// Helper threads for the order of service and the numbers that `plan` says.
+    /// Starts helper threads for the order of service, as many as `plan` says.
     ///
     /// # Errors
     /// Lack of threads.
@@ -278,7 +280,7 @@ impl Common {
         Ok(())
     }
 
-    /// Has the agent asked, if the policy in force wants that.
+    /// Starts the agent's thread, if the policy in force wants one and none runs.
     ///
     /// # Errors
     /// Lack of threads.
@@ -302,7 +304,8 @@ impl Common {
         paths: usize,
         window_point: WindowPoint,
     ) -> RequestHandler {
-        // sockets of a loop are reported to it, and to no other
+        // a loop's epoll reports its sockets to that loop alone, so its connections cannot be
+        // shared
         let pools = match paths {
             PATHS_OF_A_LOOP => Pools::Own(self.sockets.pool().watched()),
             _ => Pools::Shared(Arc::clone(&self.idle)),
@@ -312,7 +315,7 @@ impl Common {
     }
 }
 
-/// A task for each loop.
+/// Makes a task for each loop.
 fn loops(
     by_loop: impl Iterator<Item = Vec<AcceptSocket>>,
     task: impl Fn(usize, Vec<AcceptSocket>) -> io::Result<ReadyThread>,
@@ -321,8 +324,8 @@ fn loops(
 }
 
 impl Prepared {
-    /// Starts all threads; each tells `tell` how it has ended. If one cannot be had, those that run
-    /// already retire.
+    /// Starts all threads; each reports to `tell` how it has ended. If a thread cannot be started,
+    /// those that run already retire.
     ///
     /// # Errors
     /// Lack of threads.
@@ -346,7 +349,8 @@ impl Prepared {
 }
 
 impl WorkerGroup {
-    /// Others have the listeners, and other rules: the next answer on each connection is its last.
+    /// Retires the group, because another group has the listeners and other rules: the next answer
+    /// on each connection is its last.
     pub fn answer_once_more(&mut self) {
         let mut settings = self.plan.settings.clone();
         settings.limits.requests = 1;
@@ -354,54 +358,54 @@ impl WorkerGroup {
         self.give(LoopOrder::Retire);
     }
 
-    /// Gives all its workers an order.
+    /// Gives all workers of the group an order.
     pub fn give(&self, order: LoopOrder) {
         self.control.give(order);
     }
 
-    /// What its loops were told, and whether they have [left](EngineControl::is_leaving).
+    /// The orders of the group's loops, and whether they have [left](EngineControl::is_leaving).
     pub fn control(&self) -> Arc<EngineControl> {
         Arc::clone(&self.control)
     }
 
-    /// Whether it turns: see [`EngineControl::heartbeats_since`].
+    /// Whether all threads of the group have had a turn: see [`EngineControl::heartbeats_since`].
     pub fn turns_since(&self, since_ms: u64) -> bool {
         self.control.heartbeats_since(since_ms)
     }
 
-    /// Timeouts and bounds from now on.
+    /// Sets the timeouts and bounds from now on.
     pub fn set(&mut self, settings: EngineSettings) {
         self.plan.settings = settings.clone();
         self.settings.replace(settings);
     }
 
-    /// One of its threads has told how it ended. Says whether it was the last.
+    /// Counts a thread that has reported its end. Returns whether it was the last.
     pub fn thread_ended(&mut self) -> bool {
         self.running = self.running.saturating_sub(1);
         self.running == 0
     }
 
-    /// Waits for threads that have told how they ended.
+    /// Joins the threads, which have reported their end.
     pub fn join(self) {
         for thread in self.threads {
-            // a panic was told
+            // the thread has reported a panic itself
             let _ = thread.join();
         }
     }
 }
 
-/// What is set apart for a loop that is in no group.
+/// The resources of a loop that is in no group.
 #[derive(Clone, Copy, Debug)]
 pub struct Apart {
-    /// Connections at once.
+    /// The largest number of connections at once.
     pub connections: usize,
-    /// Of those it refuses, so many that linger.
+    /// The largest number of refused connections that linger.
     pub lingering: usize,
-    /// Threads for jobs that compute. It has none for others.
+    /// The number of threads for jobs that compute. The loop has none for other jobs.
     pub computing: usize,
 }
 
-/// Prepares to serve a handler of its own on one loop, apart from all groups: the admin listener.
+/// Prepares one loop, apart from all groups, to serve a handler of its own: the admin listener.
 ///
 /// # Errors
 /// Lack of descriptors or threads.

@@ -1,24 +1,24 @@
-//! The machine's own firewall drops clients that the server ignores, and the addresses that rules drop:
-//! sets of nftables in a table of the server's own.
+//! Has the machine's own firewall drop clients that the server ignores, and addresses that rules
+//! drop. The server keeps a table of nftables of its own for that.
 //!
-//! In: clients that a limit has had ignored, from every loop; the compiled policy; the addresses that
-//! are listened on. Out: a table in force, and what it has counted. What the firewall does not drop, the
-//! server refuses as without it: the policy is the same.
+//! In: the clients to ignore because of a limit, from every loop; the compiled policy; the
+//! addresses that are listened on. Out: a table in force, and its counters. Whatever the firewall
+//! does not drop, the server refuses as it would without a firewall: the policy is the same.
 //!
-//! A loop only leaves an address in a queue of bounded length. A thread of its own gathers them, and
-//! has another process, which alone keeps the right to, change the firewall: many clients at a time,
-//! for at most a fifth of a core.
+//! A loop only puts an address into a queue of bounded length. A thread of its own gathers the
+//! addresses, and has a helper process change the firewall; that process alone keeps the right to.
+//! Many clients are added at a time, for at most a fifth of a core.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`bans`] | which clients are dropped, and which the firewall is to be told of |
-//! | [`lists`] | which addresses it may drop by rules |
+//! | [`bans`] | which clients are dropped, and which of them the firewall does not know yet |
+//! | [`lists`] | which addresses the firewall may drop by rules |
 //! | [`ruleset`] | the table as JSON for `nft` |
-//! | [`relayed`] | that of receive, which the supervisor of stages keeps |
-//! | [`helper`] | the process that changes it, and reads sets of others |
+//! | [`relayed`] | the firewall of receive, which the supervisor of stages keeps |
+//! | [`helper`] | the process that changes the table, and reads sets of other tables |
 //! | `helper_process` | that process as the server sees it |
-//! | [`sets`], `set_text` | sets of others that rules name, and what `nft` says of one |
-//! | `rules` | rules of others |
+//! | [`sets`], `set_text` | sets of other tables that rules name, and how `nft` prints one |
+//! | `rules` | rules of other tables |
 
 pub mod bans;
 pub mod helper;
@@ -49,24 +49,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The firewall is told of so many clients at a time at most, which takes it some 60 ms.
+/// The largest number of clients added to the firewall at a time, which takes it some 60 ms.
 const BATCH: usize = 8192;
 
-/// Between two times it rests for so many times as long as the last has taken, within these bounds:
-/// where cores are short, what takes long has not used them for long.
+/// The rest between two changes, as a multiple of the time that the last one took, and its bounds:
+/// where cores are short, a change that takes long has not used them for long.
 const RESTS: u32 = 4;
 const SHORTEST_REST: Duration = Duration::from_millis(20);
 const LONGEST_REST: Duration = Duration::from_millis(250);
 
-/// How often the queue is looked at while there is work, and how often the table is kept in force.
+/// How often the queue is looked at while there is work; below it, how often the table is renewed.
 const LOOK: Duration = Duration::from_millis(10);
 const RENEW: Duration = Duration::from_secs(30);
 
-/// How long a thread that asks for figures waits for new ones, and the end for the helper's.
+/// How long a thread that asks for figures waits for new ones; below it, how long the end waits for
+/// the helper.
 const COUNT: Duration = Duration::from_millis(500);
 const END: Duration = Duration::from_secs(5);
 
-/// The firewall of the machine, as far as it is this server's.
+/// The server's own table in the machine's firewall, as its other threads use it.
 #[derive(Debug)]
 pub struct Firewall {
     dropped: Arc<DroppedClients>,
@@ -76,17 +77,19 @@ pub struct Firewall {
 
 #[derive(Debug)]
 enum FirewallCommand {
-    /// From now on these rules hold; clients are ignored for so long at most, and these not at all.
+    /// New rules, the longest time in nanoseconds for which clients are ignored, and the clients
+    /// that never are.
     Rules(Ruleset, u64, SparedClients),
     Count(Sender<()>),
     End(Sender<()>),
-    /// Who is dropped, and until when?
+    /// Asks which clients are dropped, and until when.
     Clients(Sender<Vec<(IpAddr, u64)>>),
-    /// The table is left to another process.
+    /// Leaves the table to another process.
     Leave(Sender<()>),
 }
 
-/// Has the firewall changed. It is made with all rights, and its thread begins once they are given up.
+/// Keeps the firewall's table up to date. The keeper is made with all rights, and its thread starts
+/// once they are given up.
 #[derive(Debug)]
 pub struct FirewallKeeper {
     firewall: Arc<Firewall>,
@@ -97,21 +100,22 @@ pub struct FirewallKeeper {
     rules: Ruleset,
     most_ns: u64,
     spared: SparedClients,
-    /// Whether the table is as it should be.
+    /// Whether the table is in force with the current rules.
     is_made: bool,
     told: u64,
-    /// What was said last.
+    /// The trouble that was logged last.
     trouble: Option<String>,
 }
 
-/// The firewall that the configuration wants, with its table in force. With `auto` none if the machine
-/// cannot, which is said. It must be called before rights are given up, and before there are threads.
+/// Opens the firewall that the configuration wants, with its table in force. With `auto`, returns
+/// `None` and logs why if the machine has none. Must be called before rights are given up, and
+/// before there are threads.
 ///
-/// If another process has the table, `follows` says so: then that stays in force until the keeper
-/// [starts](FirewallKeeper::start).
+/// `follows` says that another process has the table: then its table stays in force until the
+/// keeper [starts](FirewallKeeper::start).
 ///
 /// # Errors
-/// With `nftables`, why the machine cannot.
+/// With `nftables`, why the machine has no firewall.
 pub fn open(
     settings: &FirewallSettings,
     listeners: &[SocketAddr],
@@ -168,7 +172,7 @@ fn begin(
     })
 }
 
-/// What the table is to hold of a policy.
+/// The rules of a policy that the table holds.
 fn rules(settings: &FirewallSettings, listeners: &[SocketAddr], policy: &Policy) -> Ruleset {
     let (lists, left) = lists::of(policy);
     if let Some(rule) = left {
@@ -186,13 +190,13 @@ fn rules(settings: &FirewallSettings, listeners: &[SocketAddr], policy: &Policy)
 }
 
 impl Firewall {
-    /// Where clients are left that are to be dropped.
+    /// The queue in which loops put clients for the firewall to drop.
     pub fn dropped(&self) -> Arc<DroppedClients> {
         Arc::clone(&self.dropped)
     }
 
-    /// From now on these hold: what is dropped by rules, where, and for how long clients are ignored at
-    /// most.
+    /// Puts new rules in force: which addresses are dropped, on which listeners, and for how long
+    /// clients are ignored at most.
     pub fn enforce(
         &self,
         settings: &FirewallSettings,
@@ -204,7 +208,7 @@ impl Firewall {
         self.order(FirewallCommand::Rules(rules, most_ns, policy.spared().clone()));
     }
 
-    /// What was counted, a moment ago at most if the helper is not busy.
+    /// The table's counters, read just now unless the helper is busy.
     pub fn figures(&self) -> FirewallFigures {
         let (tell, told) = bounded(1);
         self.order(FirewallCommand::Count(tell));
@@ -212,7 +216,7 @@ impl Firewall {
         lock(&self.figures).clone()
     }
 
-    /// Who is dropped, and until when: for the process that is to have the table.
+    /// The clients that are dropped, and until when, for the process that takes over the table.
     pub fn clients(&self) -> Vec<(IpAddr, u64)> {
         let (tell, told) = bounded(1);
         self.order(FirewallCommand::Clients(tell));
@@ -222,15 +226,15 @@ impl Firewall {
         })
     }
 
-    /// Leaves the table to another process. Nothing is to be asked of it any more.
+    /// Leaves the table to another process. This handle must not be used for changes any more.
     pub fn leave(&self) {
         let (tell, told) = bounded(1);
         self.order(FirewallCommand::Leave(tell));
-        // the other one waits for the name of the table
+        // the other process waits for the lock on the table's name
         let _ = told.recv_timeout(END);
     }
 
-    /// Its table, which is told apart from those of others by its name.
+    /// The name of the table, which distinguishes it from those of other programs.
     pub fn table(&self) -> String {
         lock(&self.figures).table.clone()
     }
@@ -245,19 +249,19 @@ impl Firewall {
     }
 
     fn order(&self, order: FirewallCommand) {
-        // the thread ends with the server
+        // the keeper's thread may have ended with the server
         let _ = self.orders.send(order);
         self.dropped.wake();
     }
 }
 
 impl FirewallKeeper {
-    /// What it keeps.
+    /// The firewall that this keeper keeps.
     pub fn firewall(&self) -> Arc<Firewall> {
         Arc::clone(&self.firewall)
     }
 
-    /// Keeps the firewall from now on, on a thread of its own.
+    /// Starts the thread that keeps the firewall.
     ///
     /// # Errors
     /// When there is no room for a thread.
@@ -265,8 +269,8 @@ impl FirewallKeeper {
         self.begin(None)
     }
 
-    /// The same where another process has left the table. `clients` are those that it had dropped, with their times;
-    /// none for longer than `most_ns` from now.
+    /// Starts the thread where another process has left the table. `clients` are those that process
+    /// had dropped, with their times; no client is dropped for longer than `most_ns` from now.
     ///
     /// # Errors
     /// When there is no room for a thread.
@@ -284,16 +288,16 @@ impl FirewallKeeper {
             self.keep();
         };
         let thread = thread::Builder::new().name("firewall".to_owned()).spawn(keep)?;
-        // orders that came before are found when it looks for the first time
+        // orders sent before the thread could be woken are found at its first look
         firewall.dropped.wake_from_now_on(thread.thread().clone());
         thread.thread().unpark();
         Ok(())
     }
 
-    /// Makes the table, in one step, in the place of the one that was left.
+    /// Replaces the table that was left, in one transaction.
     fn take_over(&mut self, clients: Vec<(IpAddr, u64)>) {
         let now_ns = clock::monotonic_ns();
-        // of stages the rules may have come before
+        // with stages, newer rules may have arrived before this thread started
         while let Ok(order) = self.orders.try_recv() {
             if let FirewallCommand::Rules(rules, most_ns, spared) = order {
                 (self.rules, self.most_ns, self.spared) = (rules, most_ns, spared);
@@ -311,12 +315,13 @@ impl FirewallKeeper {
         loop {
             let now_ns = clock::monotonic_ns();
             while let Ok(DroppedClient { address, until_ns }) = self.clients.try_recv() {
-                // one that was ignored by the configuration before may still be told of
+                // a client that an earlier configuration ignored may still be in the queue
                 if self.spared.why(address).is_none() {
                     self.bans.note(address, until_ns, now_ns);
                 }
             }
-            // one answer for all threads that ask: on a busy machine they may come faster than it is given
+            // one answer for all threads that ask: on a busy machine questions may come faster than
+            // answers
             let mut curious = Vec::new();
             while let Ok(order) = self.orders.try_recv() {
                 match order {
@@ -331,7 +336,8 @@ impl FirewallKeeper {
                     }
                     FirewallCommand::Clients(tell) => drop(tell.send(self.bans.all())),
                     FirewallCommand::Leave(tell) => {
-                        // if it has ended the table has, too, and is made anew
+                        // if the helper has ended, its table is gone, and the successor makes it
+                        // anew
                         let _ = self.ask(&HelperMessage::Leave);
                         self.helper.end();
                         let _ = tell.send(());
@@ -341,7 +347,7 @@ impl FirewallKeeper {
             }
             if !curious.is_empty() {
                 if self.is_made {
-                    // if it fails, the next to change the table says so
+                    // a failure is logged at the next change of the table
                     let _ = self.ask(&HelperMessage::Count);
                 }
                 self.publish();
@@ -363,6 +369,8 @@ impl FirewallKeeper {
                 thread::sleep(LOOK);
                 continue;
             }
+            // cleared before the queues are checked again: a client that a loop adds after the
+            // check unparks this thread, and one added before is found by the check
             self.firewall.dropped.set_awake(false);
             if self.clients.is_empty() && self.orders.is_empty() {
                 thread::park_timeout(renew_at.saturating_duration_since(Instant::now()));
@@ -371,12 +379,12 @@ impl FirewallKeeper {
         }
     }
 
-    /// Tells the firewall of some of those it is to drop.
+    /// Adds some of the pending clients to the table.
     fn tell_clients(&mut self) {
         let BanBatch { fresh, again } = self.bans.take(BATCH, clock::monotonic_ns());
         let count = (fresh.len() + again.len()) as u64;
         if count == 0 || !self.is_made {
-            // a client that is not told of now comes again, or is told of with the whole table
+            // a client that is not added now comes again, or is added with the whole table
             return;
         }
         match self.ask(&HelperMessage::Ban(fresh, again)) {
@@ -398,7 +406,7 @@ impl FirewallKeeper {
         }
     }
 
-    /// Keeps the table in force, or makes it if it is not there.
+    /// Renews the table, or makes it if it is not there.
     fn renew(&mut self) {
         match self.is_made {
             true => {
@@ -411,7 +419,7 @@ impl FirewallKeeper {
         self.publish();
     }
 
-    /// Makes the table anew, with all clients; `why` it was found not to be there.
+    /// Makes the table anew, with all clients; `why` says why the old one was gone.
     fn make(&mut self, why: Option<&str>) {
         let now_ns = clock::monotonic_ns();
         let clients = self.bans.take_all(self.most_ns, now_ns);
@@ -443,7 +451,7 @@ impl FirewallKeeper {
         Ok(())
     }
 
-    /// Has others see how it is.
+    /// Updates the figures that other threads read.
     fn publish(&mut self) {
         let clients = self.bans.count(clock::monotonic_ns());
         let ranges = self.rules.lists.iter().filter(|list| list.is_dropped);

@@ -1,7 +1,9 @@
-//! Rules in the kernel, as far as this program was built with it and this machine can.
+//! The gate: rules enforced in the kernel, as far as this program was built with it and the machine
+//! supports it.
 //!
-//! In: the setting, the plan, the listening sockets. Out: the gate, attached where they listen. What it does
-//! of a policy once it is there is [`enforced`](forebay_handler::policy::enforced)'s.
+//! In: the setting, the plan, the listening sockets. Out: the gate, attached at the addresses of
+//! those sockets. What it enforces of a policy after that is the part of
+//! [`enforced`](forebay_handler::policy::enforced).
 
 use crate::listen::{ListenAddress, Listeners};
 use crate::plan::{GroupPlan, Plan};
@@ -20,16 +22,16 @@ pub mod told;
 
 pub use forebay_handler::policy::enforced::{guard, is_built, makes_connections};
 
-/// The gate that the configuration wants; it is attached to nothing, and no rule is in force yet. With
-/// `auto` none if the machine cannot, which is said.
+/// Opens the gate that the configuration wants; it is attached to nothing, and no rule is in force
+/// yet. With `auto`, returns `None` and logs why if the machine cannot have a gate.
 ///
-/// `auto` answers no SYNs: that is only done where it is asked for, since firewalls, TCP Fast Open and MPTCP
-/// get to see less of connections then (ADR 0052).
+/// `auto` answers no SYNs: the kernel does that only where the configuration asks for it, since
+/// firewalls, TCP Fast Open and MPTCP then see less of connections (ADR 0052).
 ///
-/// It takes the place of the gate that the process `before` has handed, if there is one.
+/// If the process `before` has handed over a gate, this one takes its place.
 ///
 /// # Errors
-/// With `address` and `full`, why the machine cannot.
+/// With `address` and `full`, why the machine cannot have a gate.
 pub fn open(
     config: &Config,
     before: Option<(HandedKernel, Vec<OwnedFd>)>,
@@ -38,7 +40,7 @@ pub fn open(
     if mode == GateMode::Off {
         return Ok(None);
     }
-    // where it could give none, nothing is loaded for it
+    // where the kernel could give no answers, nothing is loaded for them
     let answers = config.gate_answers && answers::of_process(config).is_empty();
     let (steers, charge) = (mode == GateMode::Full, config.gate_charge);
     let gate = KernelGate::open(charge, steers, config.gate_rules, answers, before);
@@ -49,7 +51,7 @@ pub fn open(
     }
 }
 
-/// What the kernel says, behind what is missing for it, if that can be told.
+/// The message for a kernel error: what is missing, if that is known, and then the error.
 fn because(mode: GateMode, error: String) -> String {
     let lacks = privileges::lacks_for_gate();
     match (needs::lack(mode).filter(|_| is_built()), &lacks[..]) {
@@ -59,8 +61,8 @@ fn because(mode: GateMode, error: String) -> String {
     }
 }
 
-/// Attaches it for the first time: as [`attach_again`], but with `auto` there is none if that fails. Where it
-/// `follows` another, which judges on, it is only made ready.
+/// Attaches the gate for the first time, as [`attach_again`], but with `auto` a failure leaves the
+/// server without one. If the gate `follows` another, which still judges, it is only made ready.
 ///
 /// # Errors
 /// With `address` and `full`, where that cannot be, and why.
@@ -91,7 +93,7 @@ pub fn attach(
     }
 }
 
-/// What is missing for the rung above, in words.
+/// The part of the message that says what is missing for the next rung.
 fn next(gate: &KernelGate) -> String {
     let lack = if gate.steers() { None } else { needs::lack(GateMode::Full) };
     lack.map_or_else(String::new, |lack| format!("; missing for rung full: {lack}"))
@@ -104,8 +106,8 @@ fn without(why: String) -> Option<Arc<KernelGate>> {
     None
 }
 
-/// Has SYNs for the listeners of a plan judged, and connections queued in the sockets of their classes,
-/// if it steers.
+/// Has SYNs for the listeners of a plan judged and, if the gate steers, connections queued in the
+/// sockets of their classes.
 ///
 /// # Errors
 /// Where that cannot be, and why.
@@ -116,13 +118,14 @@ pub fn attach_again(enforced: &Enforced, plan: &Plan, open: &Listeners) -> Resul
 fn attach_for(gate: &KernelGate, plan: &Plan, open: &Listeners) -> Result<(), String> {
     gate.protect(&plan.protects)?;
     let attached = gate.attach(&listeners(plan, open));
-    // an interface that cannot be had keeps no class of the others without its sockets
+    // sockets are placed even if one interface could not be attached: the others need those of
+    // their classes
     let placed = gate.place(placed(gate, plan, open));
     attached.and(placed)
 }
 
-/// The sockets of classes. Where first requests are judged and there is one class, connections are made on the common
-/// sockets, which are told by having none.
+/// The sockets of classes. Where first requests are judged and there is only one class, connections
+/// are made on the common sockets; an entry without sockets says so.
 fn placed<'l>(gate: &KernelGate, plan: &Plan, open: &'l Listeners) -> Vec<OfClasses<'l>> {
     let direct = listeners(plan, open);
     let is_one = gate.judges_requests() && plan.ranks.shares.len() == 1;
@@ -131,21 +134,21 @@ fn placed<'l>(gate: &KernelGate, plan: &Plan, open: &'l Listeners) -> Vec<OfClas
     placed
 }
 
-/// How many classes listening sockets are opened for, for a group: none where the kernel is not to tell
-/// requests apart, or a proxy stands before them.
+/// The number of classes for which a group opens listening sockets of their own: none where the
+/// kernel does not distinguish requests, or where a proxy stands before the listeners.
 pub fn classes(gate: Option<&KernelGate>, plan: &Plan, group: &GroupPlan) -> usize {
     let ranks = plan.ranks.shares.len();
     let are_told = gate.is_some_and(KernelGate::steers) && !group.proxy_protocol && ranks > 1;
     if are_told { ranks } else { 0 }
 }
 
-/// The addresses of `plan` at which SYNs can be judged: not those where connections begin with what a
-/// proxy states about its client.
+/// The addresses of `plan` at which SYNs can be judged: not those where connections begin with a
+/// PROXY header.
 pub fn listeners(plan: &Plan, open: &Listeners) -> Vec<SocketAddr> {
     listeners_of(plan, open, |_| true)
 }
 
-/// Those of them at which HTTP is spoken without TLS.
+/// The addresses of [`listeners`] at which HTTP is spoken without TLS.
 pub(crate) fn plain_listeners(plan: &Plan, open: &Listeners) -> Vec<SocketAddr> {
     listeners_of(plan, open, |endpoint| !endpoint.tls && !endpoint.raw)
 }

@@ -1,37 +1,39 @@
-//! `[stages]`, or `engine = "isolated"`: the way to an answer in three stages, each in processes of its own.
+//! `[stages]`, or `engine = "isolated"`: requests are answered in three stages, each in processes
+//! of its own.
 //!
 //! | stage | what it does |
 //! |---|---|
 //! | receive | accepts, speaks TLS, parses, judges by rules; keeps a copy of the request until it is answered |
-//! | process | decides: whose site it is, who may, where else to |
+//! | process | decides: which site it is, who has access, where else the request goes |
 //! | respond | reads the bytes, compresses, does the work |
 //!
-//! The paper has three stages and does not say which logic is in which: this cut is ours. Each process is
-//! the whole program and one part of the path: receive with the engines of its listeners, the others with loops of `event`. What one stage asks the next goes
-//! over HTTP/2 and a Unix socket, and a [link](forebay_upstream::link) decides what becomes of a request
-//! whose instance does not answer.
+//! The paper has three stages and does not say which logic is in which: this cut is ours. Each
+//! process runs the whole program and has one part of the path: receive with the engines of its
+//! listeners, the others with loops of `event`. A stage asks the next over HTTP/2 and a Unix
+//! socket, and a [link](forebay_upstream::link) decides what happens to a request whose instance
+//! does not answer.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `changes` | what commands have changed, so that it outlives the process that holds it |
+//! | `changes` | the changes of commands, kept so that they outlive the process that holds them |
 //! | `cgroups` | limits of stages, by control groups |
-//! | `configuration` | by which configuration a stage answers, in a few bytes |
-//! | `commands` | what the supervisor does with commands that the first stage answers |
+//! | `configuration` | an identifier of the configuration by which a stage answers |
+//! | `commands` | how the supervisor handles commands that the first stage answers |
 //! | `drained` | upstreams that commands have drained |
 //! | `ending` | how a process has ended |
-//! | `generation` | all processes of one configuration: they are started, started again, and ended |
+//! | `generation` | all processes of one configuration: starting, restarting and ending them |
 //! | `kept_gate` | the gate of receive, kept by the supervisor |
-//! | `key_watch` | keys of stages that have changed, and where other machines ask |
+//! | `key_watch` | changed keys of stages, and the addresses where other machines ask |
 //! | `links` | the directory with the sockets of the stages |
-//! | `machines` | stages on several machines: where they are asked, and their keys |
-//! | `place` | whether a supervisor has its place, or another process |
+//! | `machines` | stages on several machines: their addresses and their keys |
+//! | `place` | whether a supervisor serves, or another process in its place |
 //! | `relayed` | commands that the first stage answers |
-//! | `stage` | what a stage makes of the configuration, and whom it asks |
-//! | `status` | what `forebay status` says of them |
+//! | `stage` | the configuration of one stage, and the next stage that it asks |
+//! | `status` | what `forebay status` shows of the stages |
 //! | `supervisor` | the process that has the listening sockets, and replaces one generation by the next |
-//! | [`tried`] | what code could do that has taken a stage over |
+//! | [`tried`] | what code could do in a compromised stage |
 //! | `upstreams` | `forebay upstream`, which respond answers |
-//! | `upgrade` | another process in the place of the supervisor, and this one in that of another |
+//! | `upgrade` | how another process takes the supervisor's place, or it that of another |
 
 mod cgroups;
 pub mod changes;
@@ -60,7 +62,7 @@ pub use supervisor::run;
 
 use forebay_config::Config;
 
-/// Whether this configuration is for several processes, and this one is to start them.
+/// Whether this configuration has stages and this process must start them.
 pub fn is_wanted(config: &Config) -> bool {
     config.place.is_none() && config.has_stages()
 }

@@ -1,26 +1,27 @@
 //! How long connections wait in the accept queues that the kernel keeps for classes.
 //!
-//! The queue of all classes together, of listening sockets that the kernel tells no classes apart for, is one more:
-//! connections of each class wait in it.
+//! Listening sockets for which the kernel does not distinguish classes have one common queue:
+//! connections of every class wait in it.
 //!
-//! In: how long the queues are, and how many connections were ever put into them, or taken out of them. Out: how long the
-//! connection has waited that is the next to be taken. A queue is first in, first out: the next one is known by its number,
-//! and it came between two looks. That holds for the shortest samples, too, where a length divided by a pace (Little's law)
-//! is far from any connection's wait, in both directions.
+//! In: the lengths of the queues, and how many connections were ever put into them or taken out of
+//! them. Out: how long the next connection to be taken has waited. A queue is first in, first out:
+//! the next connection is known by its number, and it came between two looks. This holds for the
+//! shortest samples, too, where a length divided by a rate (Little's law) can be far from any
+//! connection's wait, in both directions.
 
 use forebay_handler::policy::Enforced;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many connections wait now; `None` if that cannot be told at the moment.
+/// Reads how many connections wait now; `None` if that is unknown at the moment.
 pub(super) type QueueLengths = Arc<dyn Fn() -> Option<QueuedConnections> + Send + Sync>;
 
 /// How many connections wait in accept queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueuedConnections {
-    /// Those of classes, by rank.
+    /// The connections in the queues of classes, by rank.
     pub by_rank: Vec<u64>,
-    /// In the queue of all classes together.
+    /// The connections in the common queue of all classes.
     pub common: u64,
 }
 
@@ -28,23 +29,23 @@ pub struct QueuedConnections {
 #[derive(Default)]
 pub(super) struct AcceptQueues {
     lengths: Option<QueueLengths>,
-    /// By rank.
+    /// The queues of the classes, by rank.
     queues: Vec<AcceptQueue>,
     common: AcceptQueue,
-    /// Connections of all queues that were accepted so far.
+    /// Connections of all queues accepted so far; `None` before the first look.
     accepted: Option<u64>,
 }
 
-/// Looks that are remembered: six seconds of them.
+/// The largest number of looks that are remembered: six seconds of them.
 const MOST_LOOKS: usize = 128;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct AcceptQueue {
     /// Times, and how many connections had come by then; the oldest first.
     looks: VecDeque<(u64, u64)>,
-    /// As it was counted last.
+    /// The class's counter at the last look.
     counted: u64,
-    /// Connections that were taken so far.
+    /// Connections that the server has taken so far.
     taken: u64,
     wait_ns: u64,
 }
@@ -54,23 +55,25 @@ impl AcceptQueues {
         self.lengths = Some(lengths);
     }
 
-    /// Classes are others: nothing is known of their queues.
+    /// Forgets all queues: the classes have changed.
     pub(super) fn forget(&mut self) {
         self.queues.clear();
         self.common = AcceptQueue::default();
         self.accepted = None;
     }
 
-    /// Looks at them: `accepted` is how many connections of all queues were accepted so far.
+    /// Looks at the queues. `accepted` is how many connections of all queues were accepted so far.
     pub(super) fn look(&mut self, now_ns: u64, accepted: u64, gate: Option<&Enforced>) {
         let Some(lengths) = self.lengths.as_ref() else { return };
-        // what came is read first: what comes meanwhile makes the queue longer, not its pace faster
+        // arrivals are read first: a connection that comes in between makes the queue longer, not
+        // its rate higher
         let came = gate.map(Enforced::first_requests).unwrap_or_default();
         let Some(lengths) = lengths() else { return };
         self.step(now_ns, accepted, &came, &lengths);
     }
 
-    /// `came` is how many connections were put into the queue of each class so far.
+    /// Updates the queues. `came` is how many connections were put into the queue of each class so
+    /// far.
     fn step(&mut self, now_ns: u64, accepted: u64, came: &[u64], lengths: &QueuedConnections) {
         let is_first = self.accepted.is_none();
         let accepted_now =
@@ -87,12 +90,12 @@ impl AcceptQueues {
             queue.step(now_ns, *came, lengths.by_rank.get(rank).copied().unwrap_or(0));
             taken += if is_first { 0 } else { queue.taken.saturating_sub(before) };
         }
-        // what was accepted and is of no class's queue was taken from the common one
+        // accepted connections of no class's queue were taken from the common one
         let common = self.common.taken + accepted_now.saturating_sub(taken);
         self.common.step(now_ns, common + lengths.common, lengths.common);
     }
 
-    /// The wait of each class, by rank, in its own queue or in that of all.
+    /// The wait of each class, by rank: the longer of those in its own queue and in the common one.
     pub(super) fn waits_ns(&self) -> impl Iterator<Item = u64> {
         let own = self.queues.iter().map(|queue| queue.wait_ns).chain(std::iter::repeat(0));
         own.map(|wait_ns| wait_ns.max(self.common.wait_ns))
@@ -100,14 +103,14 @@ impl AcceptQueues {
 }
 
 impl AcceptQueue {
-    /// So many have come by now, and so many of them wait.
+    /// Updates the queue: `came` connections have come by now, and `length` of them wait.
     fn step(&mut self, now_ns: u64, came: u64, length: u64) {
-        // both are read one after another, while others change them: the length counts
+        // both are read one after another while the kernel changes them: the length counts
         let came_before = self.looks.back().map_or(0, |(_, came)| *came);
         let came = came.max(came_before).max(self.taken + length);
         self.taken = came - length;
         self.looks.push_back((now_ns, came));
-        // the last look before the next one came is where its interval begins
+        // the interval of the next connection begins with the last look before it came
         while self.looks.len() > MOST_LOOKS
             || self.looks.get(1).is_some_and(|(_, came)| *came <= self.taken)
         {
@@ -116,10 +119,11 @@ impl AcceptQueue {
         self.wait_ns = self.next_came_ns().map_or(0, |at_ns| now_ns.saturating_sub(at_ns));
     }
 
-    /// When the next one to be taken came, if one waits: as if all between two looks had come in equal distances.
+    /// When the next connection to be taken came, if one waits. Arrivals between two looks count as
+    /// evenly spaced.
     fn next_came_ns(&self) -> Option<u64> {
         let (mut from_ns, mut before) = *self.looks.front()?;
-        // longer ago than is known
+        // the connection came before the oldest look
         if before > self.taken {
             return Some(from_ns);
         }
@@ -140,7 +144,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Looks every 50 ms, at how many have come and how many wait; the waits after each, in milliseconds.
+    /// The waits in milliseconds after looks every 50 ms, each at how many connections have come
+    /// and how many wait.
     fn waits(looks: &[(u64, u64)]) -> Vec<u64> {
         let mut queue = AcceptQueue::default();
         let look = |(turn, (came, length)): (usize, &(u64, u64))| {
@@ -159,7 +164,7 @@ mod tests {
 
     #[test]
     fn one_that_came_a_moment_ago_has_not_waited() {
-        // few come, and a look finds one of them now and then: it is not the length over the pace
+        // few come, and now and then a look finds one: the wait is not the length over the rate
         assert_eq!(waits(&[(0, 0), (1, 1), (2, 1), (3, 0), (4, 1), (4, 0)]), [0; 6]);
         // many come at once, and one is taken: the others came with it
         assert_eq!(waits(&[(0, 0), (100, 99), (100, 98)]), [0, 49, 98]);
@@ -189,7 +194,8 @@ mod tests {
             queues.step(turn * 50 * MS, accepted, &came, &lengths);
             queues.waits_ns().take(2).map(|wait_ns| wait_ns / MS).collect::<Vec<_>>()
         };
-        // of classes nothing waits and 100 are accepted each time, which is no pace of the common queue
+        // nothing waits in the queues of classes, and 100 are accepted each time; they are no rate
+        // of the common queue
         assert_eq!(look(0, 1000, [500, 0], [0, 0], 0), [0, 0]);
         assert_eq!(look(1, 1100, [600, 0], [0, 0], 2), [25, 25]);
         assert_eq!(look(2, 1200, [700, 0], [0, 0], 2), [75, 75]);

@@ -1,4 +1,4 @@
-//! What the agent is told: differences between what was counted now and a period ago.
+//! What the agent observes: differences between the counts of now and of a period ago.
 
 use super::accept_queues::{AcceptQueues, QueueLengths};
 use forebay_control::agent::rules::SeenRule;
@@ -10,16 +10,17 @@ use forebay_metrics::{ClassTotals, Counter, RefusalReason, RefusedAt, Totals};
 use forebay_sys::clock;
 use std::sync::{Arc, Weak};
 
-/// Loops are asked how late they come, and their counters added up, this often.
+/// How often loops are asked how late they come, and their counters are added up.
 const LOOK_NS: u64 = 50_000_000;
-/// What a refusal takes of a loop's time, about that of a hit of 1 KB, and what a connection does with
-/// its first request (BENCHMARKING.md).
+/// The time that a refusal takes a loop, about that of a hit of 1 KB; below it, that of a
+/// connection with its first request (BENCHMARKING.md).
 const REFUSAL_NS: f64 = 5_000.0;
 const CONNECTION_NS: f64 = 25_000.0;
-/// Loops that are late with less of a core's time to do than this are kept from it by others.
+/// Below this part of a core's time, late loops are not busy themselves: other work keeps them from
+/// the core.
 const IDLE: f64 = 0.2;
 
-/// Looks at everything that an agent is told.
+/// Collects everything that the agent observes.
 #[derive(Default)]
 pub(super) struct Sampler {
     controls: Vec<Weak<EngineControl>>,
@@ -28,17 +29,17 @@ pub(super) struct Sampler {
     lag_ms: u64,
     last_look_ns: u64,
     refusing: f64,
-    /// The part of one core's time that connections and answers take, about.
+    /// The part of one core's time that connections and answers take, approximately.
     arriving: f64,
     /// Connections and answers so far.
     arrived: (u64, u64),
-    /// What the windows had counted, by rank, and how long jobs waited.
+    /// The counts of the windows at the last period, by rank, and how long jobs waited.
     counted: Vec<ClassCounts>,
     waits: Vec<LastWaits>,
-    /// What loops had counted, by rank: connections that came, those refused by the agent, and all
-    /// refusals.
+    /// The counts of loops at the last look, by rank: connections that came, those that the agent
+    /// refused, and all refusals.
     loops: Vec<[u64; 3]>,
-    /// The numbers of the rules whose rates may be moved, and what they had counted.
+    /// The numbers of the rules whose rates may be moved, and their counts at the last period.
     rules: Vec<(u32, SeenRule)>,
     accept_queues: AcceptQueues,
 }
@@ -46,9 +47,9 @@ pub(super) struct Sampler {
 /// How long jobs of a class waited, on average.
 #[derive(Clone, Copy, Default)]
 struct LastWaits {
-    /// For a worker: those that began last.
+    /// The wait for a worker, of the jobs that began last.
     worker_ns: u64,
-    /// For a core, after that: those that ended last.
+    /// The later wait for a core, of the jobs that ended last.
     core_ns: u64,
 }
 
@@ -81,8 +82,8 @@ impl Sampler {
         self.accept_queues.watch(lengths);
     }
 
-    /// Classes are those of this policy from now on, and rules whose rates may be moved have these
-    /// numbers.
+    /// Takes over the classes of this policy, and the numbers of the rules whose rates may be
+    /// moved.
     pub(super) fn take_over(&mut self, policy: &InForce, movable: Vec<u32>) {
         self.counted = policy.windows.iter().map(|window| window.counts()).collect();
         self.waits = vec![LastWaits::default(); self.counted.len()];
@@ -139,8 +140,8 @@ impl Sampler {
         Observed { now_ns, classes, rules: rules.collect(), lag_ns, refusing: self.refusing }
     }
 
-    /// Adds to `classes` the connections that have come since the last look. Returns how much was
-    /// refused.
+    /// Adds to `classes` the connections that have come since the last look. Returns the number of
+    /// refusals.
     fn count(&mut self, classes: &mut [Seen], policy: &InForce, totals: &Totals) -> u64 {
         let figures = |class: &ClassTotals| {
             let by_agent = class.refused[RefusedAt::Accept as usize][RefusalReason::Agent as usize];
@@ -150,7 +151,7 @@ impl Sampler {
         };
         let mut now: Vec<_> =
             policy.slots.iter().map(|slot| figures(totals.class(*slot))).collect();
-        // those that the agent's limits have kept out in the kernel have come, too
+        // connections that the agent's limits have kept out in the kernel count as arrivals, too
         let paced = policy.gate.iter().flat_map(Enforced::paced);
         for (now, (_, dropped)) in now.iter_mut().zip(paced) {
             now[0] += dropped;
@@ -170,7 +171,8 @@ impl Sampler {
         refused
     }
 
-    /// How much of the loops' time connections and answers have taken since the last look, about.
+    /// How much of the loops' time connections and answers have taken since the last look,
+    /// approximately.
     fn arrive(&mut self, totals: &Totals) -> f64 {
         use Counter::{Accepted, Status1xx, Status2xx, Status3xx, Status4xx, Status5xx};
         let answers = [Status1xx, Status2xx, Status3xx, Status4xx, Status5xx];
@@ -205,7 +207,8 @@ impl Sampler {
     }
 }
 
-/// What it has decided here, and what it has refused in the kernel: what it lets through there comes here.
+/// The counts of a rule: its decisions here and its refusals in the kernel. What the kernel lets
+/// through is decided here.
 fn count_rule(policy: &InForce, rule: u32) -> SeenRule {
     let name = policy.policy.rules().get(rule as usize).map(|rule| rule.name.as_str());
     let in_kernel = policy.gate.as_ref().zip(name).map_or(0, |(gate, name)| gate.refused_by(name));
@@ -215,9 +218,11 @@ fn count_rule(policy: &InForce, rule: u32) -> SeenRule {
     }
 }
 
-/// `waits` is how long jobs waited that began last, and that ended last: if some wait and none has begun, or
-/// none has ended, nothing newer is known. Once none waits, it is over, however long those may run that did.
-/// `few_cores` says that more jobs are at work than there are cores, so that what runs waits for one, too.
+/// What a window has seen since `before`. `waits` is how long the jobs waited that began last, and
+/// those that ended last. While some wait and none has begun, or none has ended, the old values
+/// stay: nothing newer is known. Once none waits, the delay is over, however long the running jobs
+/// may take. `few_cores` says that more jobs run than there are cores, so that running jobs wait
+/// for a core, too.
 fn difference(
     now: &ClassCounts,
     before: &ClassCounts,
@@ -241,7 +246,7 @@ fn difference(
         refused: since(now.refused, before.refused),
         finished,
         cpu_ns,
-        // it computes: what was not a core's time was waiting for one
+        // a job computes: its time without a core was a wait for one
         busy_ns: cpu_ns,
         unfinished: now.unfinished,
         running: now.running,
@@ -256,7 +261,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// What windows count, period by period.
+    /// The counts of a window, period by period.
     #[derive(Default)]
     struct Periods {
         before: ClassCounts,

@@ -1,7 +1,8 @@
-//! The agent on the highest level, in virtual time: from what loops count to which requests they admit.
+//! Tests of the agent on the highest level, in virtual time: from the counts of loops to the
+//! requests that they admit.
 //!
-//! There it limits connections, and it takes some hundred thousand refusals per second to get there:
-//! more than a test can ask of a real server on any machine.
+//! On that level the agent limits connections. It takes some hundred thousand refusals per second
+//! to get there: more than a test can ask of a real server on any machine.
 
 use super::*;
 use crate::plan::{MachineResources, Plan};
@@ -57,10 +58,10 @@ connections.rate = "1/s"
 "#;
 
 const TICK_NS: u64 = 10_000_000;
-/// With one core: a quarter of its time are 50,000 refusals.
+/// The number of cores. A quarter of one core's time is 50,000 refusals.
 const CORES: u32 = 1;
 
-/// One loop with the policy and the agent's thread, and a clock that is set.
+/// One loop with the policy and the agent's thread, and a clock that the test sets.
 struct Loop {
     policy: Arc<InForce>,
     judge: Judge,
@@ -101,7 +102,7 @@ impl Loop {
         Loop { policy, judge, metrics, state, now_ns: 1_000_000_000, levels }
     }
 
-    /// Has offers of gold and bulk come for so long.
+    /// Offers connections of gold and bulk for this many seconds.
     fn run(&mut self, seconds: u64, offers: [Offered; 2]) {
         for _ in 0..seconds * 1_000_000_000 / TICK_NS {
             self.now_ns += TICK_NS;
@@ -124,7 +125,7 @@ impl Loop {
         }
     }
 
-    /// Each rule counts from its degree on, and no longer than that.
+    /// Each rule holds from its degree on, and not below it.
     fn check_degrees(&self, level: Level) {
         let policy = &self.policy.policy;
         for (number, at_connection, at_request) in [(1, 3, 1), (2, 1, 1), (3, 2, 2), (4, 3, 3)] {
@@ -178,7 +179,7 @@ impl Loop {
         })
     }
 
-    /// What each class is limited to, connections per second.
+    /// The limit of each class, in connections per second.
     fn rates(&self) -> [Option<u64>; 2] {
         let limits = limits(&self.policy);
         [&limits[0], &limits[1]].map(|(_, limits)| limits.connections_per_s)
@@ -264,7 +265,7 @@ path = "/costly"
 requests = { rate = "1000/s", rate_min = "50/s", burst = 10 }
 "#;
 
-/// A request for what is costly; its pass, if it is let in.
+/// Requests `/costly`; returns the pass if the request is let in.
 fn ask(judge: &mut Judge, now_ns: u64) -> Option<Pass> {
     let text = b"GET /costly HTTP/1.1\r\nHost: h\r\n\r\n";
     let mut lines = Lines::new();
@@ -284,7 +285,7 @@ fn ask(judge: &mut Judge, now_ns: u64) -> Option<Pass> {
     }
 }
 
-/// Work that is never done fills the window; what it refuses is taken from the rate of the rule.
+/// Work that never ends fills the window; the refusals of the window lower the rate of the rule.
 #[test]
 fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
     let plan = plan(MOVABLE);
@@ -309,7 +310,7 @@ fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
         tick(&mut judge, &mut state, &mut passes, 8);
     }
     assert!((rate() - 50.0).abs() < 0.1, "{}", rate());
-    // a reload that says the same keeps what was learned, another rate begins anew
+    // a reload with the same rate keeps what was learned, one with another rate begins anew
     let same = InForce::new(plan.policy_settings(), Some(&policy));
     assert!((same.state.rate(0).unwrap() - 50.0).abs() < 0.1);
     let other = self::plan(&MOVABLE.replace("1000/s", "900/s")).policy_settings();
@@ -319,7 +320,7 @@ fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
     let text = history(&policy, &records, 11_000_000_000);
     let last = text.lines().rfind(|line| line.contains("rule \"costly\"")).unwrap();
     assert!(last.contains("  50.0  "), "{last}");
-    // when the work is done and no client comes, it is what the rule states
+    // when the work is done and no client comes, the rate returns to that of the rule
     drop(passes);
     for _ in 0..2_500 {
         tick(&mut judge, &mut state, &mut Vec::new(), 0);
@@ -344,7 +345,8 @@ action = "reject"
     };
     let metrics = Arc::new(Local::default());
     let (mut state, mut now_ns) = (AgentState::default(), 1_000_000_000);
-    // eight times as much comes as the rule lets in: while there is room, its rate would rise
+    // eight times as many requests come as the rule admits: while there is room, its rate would
+    // rise
     let mut rate_after_a_second = |policy: &Arc<InForce>| {
         let mut judge = Judge::new(policy, &None, &metrics, WindowPoint::Job).unwrap();
         state.take_over(policy, std::iter::empty()).unwrap();
@@ -359,7 +361,7 @@ action = "reject"
     assert!(off.wants_agent_loop());
     let rate = rate_after_a_second(&off);
     assert!((rate - 100.0).abs() < 1e-3, "{rate}");
-    // switched on, it begins with what is stated; switched off, it leaves that behind
+    // switched on, the agent begins with the stated rate; switched off, it leaves its own behind
     let on = in_force("on", Some(&off));
     let rate = rate_after_a_second(&on);
     assert!((101.0..115.0).contains(&rate), "{rate}");

@@ -1,6 +1,7 @@
-//! The agent's limits for what waits for applications: each group of upstreams has windows of its own,
-//! one for each class, by the law of those for cores. Its places stand for cores, and the time for which an
-//! upstream is busy with a request for that of a processor; the delay is that of the queue.
+//! The agent's limits for requests that wait for applications: each group of upstreams has windows
+//! of its own, one for each class, by the same law as those for cores. The places of the group
+//! stand for cores; the time for which an upstream is busy with a request stands for processor
+//! time; the delay is that of the queue.
 
 use forebay_control::agent::windows::{Constants, Windows};
 use forebay_control::agent::{AgentClass, Limits, Observation, Seen};
@@ -8,7 +9,7 @@ use forebay_upstream::queue::QueueCounts;
 use forebay_upstream::upstreams::Upstreams;
 use std::sync::{Arc, Weak};
 
-/// All groups of upstreams that have a bound.
+/// The windows of all groups of upstreams; only groups with a bound are limited.
 #[derive(Default)]
 pub(super) struct Queues {
     classes: Vec<AgentClass>,
@@ -19,10 +20,11 @@ pub(super) struct Queues {
 struct Queue {
     upstreams: Weak<Upstreams>,
     windows: Windows,
-    /// What was counted by the last look, by rank, and how long those had waited that began last.
+    /// The counts at the last look, by rank; below them, how long the requests that began last had
+    /// waited.
     counted: Vec<QueueCounts>,
     delays_ns: Vec<u64>,
-    /// When something of each was refused last.
+    /// When a request of each class was refused last, by rank.
     refused_ns: Vec<Option<u64>>,
 }
 
@@ -40,7 +42,7 @@ impl Queue {
 }
 
 impl Queues {
-    /// The classes and the applications are these from now on. What is known of those stays that stay.
+    /// Takes over these classes and applications. Groups that stay keep what is known of them.
     pub(super) fn take_over<'u>(
         &mut self,
         classes: Vec<AgentClass>,
@@ -62,8 +64,8 @@ impl Queues {
         before.iter().for_each(|one| one.limit(&[]));
     }
 
-    /// Sees what has happened by now, and puts in force what follows from it, if that may be limited. Says
-    /// which class waits for longer than it should or was refused, the first of them.
+    /// Observes all groups and, with `limits`, puts the limits that follow in force. Returns the
+    /// first class that waits for longer than it should or was refused.
     pub(super) fn step(&mut self, now_ns: u64, limits: bool) -> Option<u8> {
         let since_ns = self.last_ns.replace(now_ns).map(|last_ns| now_ns.saturating_sub(last_ns));
         let elapsed_ns = (since_ns.unwrap_or(FIRST_NS) as f64).clamp(1.0, 1e9);
@@ -72,16 +74,16 @@ impl Queues {
         self.each.iter_mut().filter_map(step).min()
     }
 
-    /// Nothing is limited any more.
+    /// Lifts all limits.
     pub(super) fn lift(&self) {
         self.each.iter().for_each(|queue| queue.limit(&[]));
     }
 }
 
-/// A class that was refused something is taken to be refused for so long.
+/// How long a class counts as refused after a refusal.
 const REFUSED_NS: u64 = 100_000_000;
 
-/// What a first period is taken for.
+/// The length that the first period is assumed to have.
 const FIRST_NS: u64 = 10_000_000;
 
 impl Queue {
@@ -126,7 +128,7 @@ impl Queue {
         (0..classes.len().min(targets.len())).find(|rank| is_late(*rank)).map(|rank| rank as u8)
     }
 
-    /// Puts these limits in force; a class without one has none.
+    /// Puts these limits in force; a class without an entry is not limited.
     fn limit(&self, limits: &[Limits]) {
         let Some(upstreams) = self.upstreams.upgrade() else { return };
         for rank in 0..self.counted.len() {
@@ -142,9 +144,10 @@ impl Drop for Queues {
     }
 }
 
-/// `delay_ns` is how long those waited that began last: if some wait and none has begun, nothing newer is
-/// known but that the oldest has waited for `oldest_ns`. Once none waits, it is over, however long those may
-/// be under way that did.
+/// What a queue has seen since `before`. `delay_ns` is how long the requests waited that began
+/// last. While some wait and none has begun, nothing newer is known except that the oldest has
+/// waited for `oldest_ns`. Once none waits, the delay is over, however long the requests under way
+/// may take.
 fn difference(now: &QueueCounts, before: &QueueCounts, oldest_ns: u64, delay_ns: &mut u64) -> Seen {
     let since = |now: u64, before: u64| now.saturating_sub(before);
     let began = since(now.began, before.began);

@@ -1,11 +1,11 @@
-//! The directories of groups: made and locked, and removed when nobody uses them.
+//! The directories of control groups: made and locked, and removed when no server uses them.
 //!
-//! Who uses a group holds a lock on its directory. Between its making and its lock another supervisor may find it,
-//! and remove it as one that is left over. So whoever has locked a directory looks whether it is still the one at
-//! its path.
+//! A server that uses a group holds a lock on its directory. Between the making of a directory and
+//! its lock another supervisor may find it and remove it as a leftover. So a process that has
+//! locked a directory checks that it is still the one at its path.
 //!
-//! Whoever may read a directory may lock it. A lock that another process has is waited for within a bound; then the
-//! group is used without one, and that is told.
+//! Any process that may read a directory may lock it. A lock that another process holds is waited
+//! for within a bound; then the group is used without a lock, and a log line reports that.
 
 use super::{CgroupMissing, refused};
 use forebay_sys::file::{try_lock, try_lock_shared};
@@ -19,17 +19,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The file that says which processes are in a group.
+/// The file that lists the processes in a group.
 pub(crate) const PROCESSES: &str = "cgroup.procs";
 
-/// So often a group is made anew that others remove before it is locked. Each supervisor looks once for groups to
-/// remove.
+/// How often a group is made anew when others remove it before it is locked. Each supervisor looks
+/// for groups to remove only once.
 const MOST_TRIES: usize = 100;
 
-/// How long groups that are busy are waited for, all that go at once together. The supervisor does nothing else then.
+/// How long busy groups are waited for, together when several are removed at once. The supervisor
+/// does nothing else meanwhile.
 pub(crate) const BUSY: Duration = Duration::from_millis(500);
 
-/// Makes a group, or takes that which is there.
+/// Makes a group, or uses the existing one.
 pub(crate) fn make(path: &Path) -> Result<(), CgroupMissing> {
     match fs::create_dir(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(refused(path)(error)),
@@ -37,9 +38,9 @@ pub(crate) fn make(path: &Path) -> Result<(), CgroupMissing> {
     }
 }
 
-/// Makes a group, or takes that which is there, and keeps other supervisors from removing it for as long as what
-/// this returns is open. `None` if another process has it locked, which is told: limits that whoever locks a directory
-/// could take away would be none.
+/// Makes a group, or uses the existing one, and keeps other supervisors from removing it while the
+/// returned file is open. `None` if another process holds the lock, which is logged: the group is
+/// used without one, since otherwise any process could take its limits away with a lock.
 pub(crate) fn make_locked(
     path: &Path,
     wait: &mut WaitBudget,
@@ -62,18 +63,18 @@ pub(crate) fn make_locked(
     Err(refused(path)(io::Error::other("it is removed as often as it is made")))
 }
 
-/// What has come of the lock on a group.
+/// The outcome of locking a group.
 #[derive(Debug)]
 enum GroupLock {
-    /// It is locked for as long as this is open.
+    /// The group is locked for as long as this file is open.
     Mine(File),
-    /// Another supervisor has removed it before.
+    /// Another supervisor had removed the group before.
     Gone,
-    /// Another process had it locked for as long as was waited.
+    /// Another process held the lock until the wait was over.
     Taken,
 }
 
-/// Locks a group that was opened.
+/// Locks the group that was opened at this path.
 fn lock(path: &Path, opened: File, wait: &mut WaitBudget) -> io::Result<GroupLock> {
     let is_mine = wait.until_locked(|| try_lock_shared(&opened))?;
     Ok(match is_at(path, &opened)? {
@@ -83,7 +84,7 @@ fn lock(path: &Path, opened: File, wait: &mut WaitBudget) -> io::Result<GroupLoc
     })
 }
 
-/// What is told of a group that another process has locked.
+/// The message about a group that another process has locked.
 fn taken(path: &Path) -> String {
     let path = path.display();
     format!(
@@ -92,8 +93,8 @@ fn taken(path: &Path) -> String {
     )
 }
 
-/// Whether a directory that was opened is still the one at its path. For as long as it is open, no other has its
-/// number.
+/// Whether an opened directory is still the one at its path. While it is open, no other directory
+/// has its inode number.
 fn is_at(path: &Path, opened: &File) -> io::Result<bool> {
     let identity = |found: Metadata| (found.dev(), found.ino());
     match fs::metadata(path) {
@@ -107,11 +108,11 @@ fn is_at(path: &Path, opened: &File) -> io::Result<bool> {
 struct LeftGroup {
     path: PathBuf,
     error: io::Error,
-    /// The numbers of those in it, apart by white space.
+    /// The process IDs in the group, separated by white space.
     processes: String,
 }
 
-/// So many processes of a group that is left are named.
+/// The largest number of processes that the message about a remaining group names.
 const MOST_NAMED: usize = 8;
 
 impl fmt::Display for LeftGroup {
@@ -131,8 +132,8 @@ impl fmt::Display for LeftGroup {
     }
 }
 
-/// Removes a group with those in it, if no process is in them, and returns those that stay. Where one in it stays, so
-/// does the group around it, which needs no word.
+/// Removes a group and the groups in it, unless processes are in them, and returns those that stay.
+/// A group that stays only because one in it does is not returned.
 fn remove(path: &Path, wait: &mut WaitBudget) -> Vec<LeftGroup> {
     let inside = fs::read_dir(path).into_iter().flatten().flatten();
     let mut inside: Vec<_> =
@@ -156,8 +157,8 @@ fn remove_one(path: PathBuf, wait: &mut WaitBudget) -> Option<LeftGroup> {
     }
 }
 
-/// Removes the directory of a group, and waits for it while it is busy: from Linux 6.19 on, it is so for a moment after
-/// its last process was waited for (wait(2)).
+/// Removes the directory of a group, and waits while it is busy: from Linux 6.19 on, it is busy for
+/// a moment after its last process was waited for (wait(2)).
 pub(crate) fn remove_directory(path: &Path, wait: &mut WaitBudget) -> io::Result<()> {
     unless_busy(|| fs::remove_dir(path), wait)
 }
@@ -170,16 +171,16 @@ fn unless_busy(
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => None,
         removed => Some(removed),
     });
-    // what is said in the end
+    // the error of the last attempt is the one that is reported
     removed.unwrap_or_else(remove)
 }
 
-/// Removes a group with those in it, and tells which stay.
+/// Removes a group and the groups in it, and logs which stay.
 pub(crate) fn remove_and_tell(path: &Path, wait: &mut WaitBudget) {
     remove(path, wait).iter().for_each(|left| say(format_args!("{left}")));
 }
 
-/// Removes groups that are called so, and that nobody uses any more.
+/// Removes groups whose names begin with `prefix` and that no server uses any more.
 pub(crate) fn remove_abandoned(base: &Path, prefix: &str) {
     let mut wait = WaitBudget::new(BUSY);
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
@@ -191,7 +192,7 @@ pub(crate) fn remove_abandoned(base: &Path, prefix: &str) {
     }
 }
 
-/// Removes a group that was opened, if nobody uses it: not one that has been made at its path since.
+/// Removes an opened group if no server uses it, but not a group that was made at its path since.
 fn remove_if_abandoned(path: &Path, opened: &File, wait: &mut WaitBudget) {
     let is_free = try_lock(opened).is_ok_and(|is_mine| is_mine);
     if is_free && is_at(path, opened).is_ok_and(|is_it| is_it) {
@@ -200,9 +201,10 @@ fn remove_if_abandoned(path: &Path, opened: &File, wait: &mut WaitBudget) {
     }
 }
 
-/// Ends all processes of a group and of those in it, where the kernel does that at once (version 2, from Linux 5.14 on).
+/// Kills all processes of a group and of the groups in it, where the kernel can do that at once
+/// (version 2, from Linux 5.14 on).
 pub(crate) fn kill(path: &Path) {
-    // there is no such file elsewhere
+    // older kernels and version 1 have no such file
     let file = fs::OpenOptions::new().write(true).open(path.join("cgroup.kill"));
     let _ = file.and_then(|mut file| file.write_all(b"1"));
 }
@@ -213,7 +215,7 @@ mod tests {
     use forebay_config::Role;
     use std::cell::Cell;
 
-    /// Nothing is waited for.
+    /// A budget that allows no wait.
     fn none() -> WaitBudget {
         WaitBudget::new(Duration::ZERO)
     }
@@ -226,7 +228,7 @@ mod tests {
         folder
     }
 
-    /// It is found by another supervisor, to which it looks like one that is left over.
+    /// Another supervisor takes a group that is not locked yet for a leftover.
     #[test]
     fn a_group_that_is_removed_before_it_is_locked_is_made_anew() {
         let folder = folder("anew");
@@ -265,7 +267,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// Any user may lock a directory who may read it.
+    /// Any user that may read a directory may lock it.
     #[test]
     fn a_lock_that_stays_keeps_no_group_from_being_used() {
         let folder = folder("taken");
@@ -279,7 +281,7 @@ mod tests {
         let told = taken(&path);
         let names = format!("another process has the control group {} locked: ", path.display());
         assert!(told.starts_with(&names), "{told}");
-        // meanwhile it may have been removed
+        // the group may have been removed during the wait
         let opened = File::open(&path).unwrap();
         fs::remove_dir(&path).unwrap();
         let locked = lock(&path, opened, &mut none()).unwrap();
@@ -288,7 +290,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// As after the end of its last process.
+    /// The kernel reports EBUSY for a moment after the end of the last process.
     #[test]
     fn a_group_that_is_busy_for_a_moment_is_removed() {
         let tries = Cell::new(0);
@@ -315,7 +317,7 @@ mod tests {
             fs::create_dir_all(path.join(role.name())).unwrap();
         }
         let told = |processes: &str| {
-            // what is in the way in a directory is a file
+            // in this test's directories a file takes the part of a process
             fs::write(stage.join(PROCESSES), processes).unwrap();
             let left = remove(&path, &mut none());
             let told: Vec<_> = left.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! The client's end of the control socket: a command, and what the server answers.
+//! The client's end of the control socket: sends a command and reads the server's answer.
 
 use super::deadline_stream::{DeadlineStream, is_late};
 use super::unanswered::{ListeningProcess, UnansweredCommand, WhyUnanswered};
@@ -11,10 +11,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a server is waited for that only says what it knows.
+/// The longest wait for a command that only asks what the server knows.
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
 
-/// The commands that only ask for that, or their beginnings.
+/// The commands that only ask what the server knows, or their beginnings.
 const LOOKS: [&str; 9] = [
     "status",
     "why ",
@@ -27,16 +27,16 @@ const LOOKS: [&str; 9] = [
     "upgrade ",
 ];
 
-/// How often is looked whether the process that is to answer does anything at all.
+/// How often the client looks whether the process that must answer is stopped.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// How often is tried again where as many wait as may.
+/// How often the client tries again to connect while the backlog is full.
 const TRY_AGAIN: Duration = Duration::from_millis(50);
 
 /// Asks the server that listens at `path`, and waits for its answer.
 ///
 /// # Errors
-/// When no server listens there, no answer comes in time, or it is none.
+/// When no server listens there, no answer comes in time, or what comes is no answer of a server.
 pub fn ask(path: &Path, command: &str) -> Result<CommandAnswer, UnansweredCommand> {
     let is_look = LOOKS.iter().any(|look| command.starts_with(look));
     let longest = if is_look { LONGEST_LOOK } else { LONGEST_WORK + 2 * PATIENCE };
@@ -52,7 +52,7 @@ fn ask_within(
     let unanswered = |why| UnansweredCommand { socket: path.to_owned(), why };
     let begun = Instant::now();
     let mut line = DeadlineStream::new(stream, PATIENCE);
-    // a server that does not want to hear it all may have answered; what it has not heard is seen below
+    // a server may answer before it has read everything; a missing answer is noticed below
     let _ = writeln!(line, "{command}").and_then(|()| line.stream.shutdown(Shutdown::Write));
     let (mut answer, mut piece) = (Vec::new(), [0; 4096]);
     loop {
@@ -75,13 +75,14 @@ fn ask_within(
         .ok_or_else(|| unanswered(WhyUnanswered::Strange(ListeningProcess::of(&line.stream))))
 }
 
-/// What a server has said: the exit code on a line of its own, then text.
+/// Parses an answer: the exit code on a line of its own, then text.
 fn read_answer(answer: &[u8]) -> Option<CommandAnswer> {
     let (code, text) = std::str::from_utf8(answer).ok()?.split_once('\n')?;
     Some(CommandAnswer { code: code.parse().ok()?, text: text.to_owned() })
 }
 
-/// Connects. Where as many wait as may, it is tried for a while: a server may have many commands at once.
+/// Connects. While the backlog is full, the client tries again for a while: a server may have many
+/// commands at once.
 fn connect(path: &Path) -> io::Result<UnixStream> {
     let begun = Instant::now();
     loop {
@@ -109,7 +110,7 @@ mod tests {
         asked.expect_err("nobody answers").to_string()
     }
 
-    /// Whatever is behind a socket, an operator reads what it is.
+    /// The operator reads what is behind a socket, whatever it is.
     #[test]
     fn what_does_not_answer_is_named() {
         let directory =
@@ -128,11 +129,11 @@ mod tests {
         drop(UnixListener::bind(at("dead")).unwrap());
         assert!(said(&at("dead")).ends_with("has ended"));
 
-        // one that takes connections and says nothing
+        // a listener whose connections get no answer
         let silent = UnixListener::bind(at("silent")).unwrap();
         let told = said(&at("silent"));
         assert!(told.starts_with(&own) && told.contains("has not answered within"), "{told}");
-        // and one that takes no more
+        // and the same listener with a full backlog
         let mut waiting = Vec::new();
         while let Ok(stream) = unix::connect(&at("silent")) {
             waiting.push(stream);
@@ -141,7 +142,7 @@ mod tests {
         assert!(told.to_string().contains("takes no more commands"));
         drop((silent, waiting));
 
-        // another program, whether it speaks or not
+        // another program, whether it sends something or not
         for answer in [
             &b""[..],
             b"220 mail.example ESMTP\r\n",

@@ -1,11 +1,11 @@
-//! A connection with one deadline for all that is read and written.
+//! A connection with one deadline for all its reads and writes.
 
 use crate::command::CommandAnswer;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// A connection with a deadline for all that is read and written, not for each piece of it.
+/// A connection with one deadline for all its reads and writes together, not one for each.
 pub(super) struct DeadlineStream {
     pub(super) stream: UnixStream,
     deadline: Instant,
@@ -16,7 +16,7 @@ impl DeadlineStream {
         DeadlineStream { stream, deadline: Instant::now() + patience }
     }
 
-    /// From now on there is so much time.
+    /// Sets the deadline anew, `patience` from now.
     pub(super) fn extend(&mut self, patience: Duration) {
         self.deadline = Instant::now() + patience;
     }
@@ -54,7 +54,7 @@ impl Write for DeadlineStream {
     }
 }
 
-/// Whether something was not there in time.
+/// Whether an error means that the deadline has passed.
 pub(super) fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

@@ -1,20 +1,20 @@
-//! What a program that stays asks for, a line of JSON, and the line that answers it.
+//! The requests of a program that stays, each a line of JSON, and the lines that answer them.
 
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// How long a lease may be, and how long it is where nothing is said.
+/// The longest lease; below it, the lease of a program that states none.
 const MOST_LEASE: Duration = Duration::from_secs(3600);
-/// See [`MOST_LEASE`].
+/// The lease where none is stated; see [`MOST_LEASE`].
 const LEASE: Duration = Duration::from_secs(10);
-/// Statistics are not sent more often.
+/// The shortest interval between statistics.
 const LEAST_EVERY: Duration = Duration::from_millis(100);
 
-/// What a program asks for, with the number it has given that.
+/// A request with the number that the program has given it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct AgentRequest {
-    /// Comes back with the answer.
+    /// The request's number, which the answer repeats.
     pub(crate) id: Value,
     /// What is asked for.
     pub(crate) wish: Wish,
@@ -23,11 +23,11 @@ pub(crate) struct AgentRequest {
 /// What is asked for.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Wish {
-    /// To be known under this name, with a lease of so long.
+    /// The program wants to be known under this name, with a lease.
     Hello {
-        /// The name.
+        /// The program's name.
         owner: String,
-        /// The lease.
+        /// How long the program's rules hold without a further request of it.
         lease: Duration,
     },
     /// See [`PolicyChange::Put`](crate::policy_command::agents::PolicyChange::Put).
@@ -39,9 +39,9 @@ pub(crate) enum Wish {
         /// Names of classes.
         classes: Vec<String>,
     },
-    /// The lease begins anew, as with everything that is asked.
+    /// The lease begins anew, as with every request.
     Renew,
-    /// Statistics are wanted, this often; never if that is 0.
+    /// The program wants statistics this often; never if that is 0.
     Stats(Duration),
 }
 
@@ -49,7 +49,7 @@ impl AgentRequest {
     /// Reads a line.
     ///
     /// # Errors
-    /// What is wrong with it, and the number it has.
+    /// The request's number, and what is wrong with the line.
     pub(crate) fn parse(line: &str) -> Result<AgentRequest, (Value, String)> {
         let bad = |reason: String| (Value::Null, reason);
         let object: Map<String, Value> = serde_json::from_str(line)
@@ -140,11 +140,11 @@ fn key_of(key: &str) -> Result<&str, String> {
     }
 }
 
-/// A value as a file would have it.
+/// A value as the configuration file writes it.
 fn toml(value: &Value) -> Result<String, String> {
     Ok(match value {
         Value::Null => return Err("null is no value of a setting".to_owned()),
-        // a string of JSON is one of TOML
+        // a JSON string is a TOML string, too
         Value::String(_) | Value::Bool(_) | Value::Number(_) => value.to_string(),
         Value::Array(items) => {
             let items: Result<Vec<String>, String> = items.iter().map(toml).collect();
@@ -160,7 +160,7 @@ fn toml(value: &Value) -> Result<String, String> {
     })
 }
 
-/// An answer: a line.
+/// The line that answers a request.
 pub(super) fn answer(id: &Value, result: Result<Value, String>) -> String {
     match result {
         Ok(value) => format!("{}\n", json!({ "id": id, "ok": true, "result": value })),

@@ -11,26 +11,26 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Programs at the same time.
+/// The largest number of programs at the same time.
 const MOST_AGENTS: usize = 8;
 /// The longest line.
 const MOST_LINE_BYTES: usize = 256 * 1024;
 
-/// The names of those that are there.
+/// The names of the programs that are connected.
 pub(super) type Owners = Arc<Mutex<Vec<String>>>;
 
-/// Which program speaks, and until when.
+/// The session of one program, and when its lease ends.
 struct ControlSession<'t, T: Fn(CommandRequest)> {
     stream: UnixStream,
     tell: &'t T,
     owner: Option<OwnedName>,
     lease: Duration,
     until: Instant,
-    /// How often statistics are sent, and when next.
+    /// The interval between statistics, and when the next ones are sent.
     stats: Option<(Duration, Instant)>,
 }
 
-/// A name that no other program has meanwhile.
+/// A program's name, which no other program can have until this is dropped.
 struct OwnedName {
     name: String,
     owners: Owners,
@@ -43,7 +43,7 @@ impl Drop for OwnedName {
     }
 }
 
-/// Answers lines until the program goes or its lease ends. `received` came already.
+/// Answers lines until the program leaves or its lease ends. `received` has come already.
 pub(super) fn serve<T: Fn(CommandRequest)>(
     stream: UnixStream,
     mut received: Vec<u8>,
@@ -62,7 +62,7 @@ pub(super) fn serve<T: Fn(CommandRequest)>(
 }
 
 impl<T: Fn(CommandRequest)> ControlSession<'_, T> {
-    /// Why it has ended.
+    /// Answers requests until the session ends, and returns the reason.
     fn talk(&mut self, received: &mut Vec<u8>, owners: &Owners) -> &'static str {
         let mut piece = [0; 4096];
         loop {
@@ -127,7 +127,7 @@ impl<T: Fn(CommandRequest)> ControlSession<'_, T> {
             }
             Wish::Renew | Wish::Hello { .. } => Ok(Value::Null),
         };
-        // the time that the server took is not the program's
+        // the server's own time does not count against the lease
         self.until = Instant::now() + self.lease;
         result
     }
@@ -150,7 +150,7 @@ impl<T: Fn(CommandRequest)> ControlSession<'_, T> {
         Ok(json!({ "lease_ms": lease.as_millis() as u64 }))
     }
 
-    /// Has the main thread do something.
+    /// Has the main thread carry out a command.
     fn ask(&self, asked: CommandKind) -> Result<Value, String> {
         let (reply, answers) = bounded(1);
         (self.tell)(CommandRequest { asked, reply });

@@ -1,4 +1,4 @@
-//! Where control sockets are, and which of them nobody listens at.
+//! The paths of control sockets, and the removal of sockets that no process listens at.
 
 use foldhash::fast::FixedState;
 use forebay_config::ControlSocketChoice;
@@ -12,13 +12,13 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A socket that is older than this belongs to a server that listens, or to none.
+/// The age beyond which a socket without a listener is dead: its server would listen by now.
 const OLD: Duration = Duration::from_secs(60);
 
-/// Where the control socket of the server that runs `file` is, if it has one. `auto` is in
-/// `/run/forebay` for root, else `$XDG_RUNTIME_DIR/forebay`, else a directory of the user's own in
-/// the directory for temporary files. The name comes from the file's path, so that several servers
-/// have several sockets.
+/// The path of the control socket of the server that runs `file`, if it has one. `auto` is in
+/// `/run/forebay` for root, else in `$XDG_RUNTIME_DIR/forebay`, else in a directory of the user's
+/// own in the directory for temporary files. The name is derived from the file's path, so that
+/// several servers have several sockets.
 pub(super) fn path(setting: &ControlSocketChoice, file: &Path) -> Option<PathBuf> {
     match setting {
         ControlSocketChoice::Off => None,
@@ -30,8 +30,9 @@ pub(super) fn path(setting: &ControlSocketChoice, file: &Path) -> Option<PathBuf
     }
 }
 
-/// Where a command finds it. If nothing is at that path, links in the path of `file` may lead elsewhere than when
-/// the server was started, or the file may be gone: then where the link leads that the server has made.
+/// The path at which a command finds the socket. If nothing is at the derived path, links in the
+/// path of `file` may lead elsewhere than when the server was started, or the file may be gone:
+/// then the command uses the link that the server has made.
 pub fn find(setting: &ControlSocketChoice, file: &Path) -> Option<PathBuf> {
     let at = path(setting, file)?;
     let link = at.with_file_name(name(&named(file)));
@@ -39,8 +40,8 @@ pub fn find(setting: &ControlSocketChoice, file: &Path) -> Option<PathBuf> {
     Some(if is_linked { link } else { at })
 }
 
-/// Has the socket `at` its path found by the path by which `file` was named, too. The server that was started last
-/// is the one that is found so.
+/// Makes a link by which the socket `at` is also found by the path by which `file` was named. The
+/// server that was started last is the one found by that path.
 pub(super) fn link(at: &Path, file: &Path) -> Option<PathBuf> {
     let link = at.with_file_name(name(&named(file)));
     let is_free = fs::symlink_metadata(&link).map_or(true, |found| found.is_symlink());
@@ -53,14 +54,14 @@ pub(super) fn link(at: &Path, file: &Path) -> Option<PathBuf> {
     Some(link)
 }
 
-/// Removes a link that leads to the socket `at` its path, but not one that another server has made since.
+/// Removes a link to the socket `at`, but not one that another server has made since.
 pub(super) fn unlink(link: &Path, at: &Path) {
     if fs::read_link(link).is_ok_and(|to| Some(to.as_os_str()) == at.file_name()) {
         let _ = fs::remove_file(link);
     }
 }
 
-/// The directory of `auto`.
+/// The directory for sockets with `auto`.
 fn directory() -> PathBuf {
     let user = process::user();
     match std::env::var_os("XDG_RUNTIME_DIR") {
@@ -70,13 +71,14 @@ fn directory() -> PathBuf {
     }
 }
 
-/// What the socket of the server that runs the file with this path is called there.
+/// The file name of the socket for the configuration file with this path.
 fn name(path: &Path) -> String {
     let hash = FixedState::default().hash_one(path.as_os_str());
     format!("{hash:016x}.sock")
 }
 
-/// The path with its links, but without `..`: only the file system knows where that leads.
+/// The absolute path with its links kept, but with `..` resolved: only the file system knows where
+/// that leads.
 fn named(file: &Path) -> PathBuf {
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let resolved = || {
@@ -86,14 +88,15 @@ fn named(file: &Path) -> PathBuf {
     resolved().unwrap_or_else(|| absolute.clone())
 }
 
-/// Removes sockets that no process listens at from the directory of [`path`]'s own choice: servers that
-/// were killed have left them, and each configuration file has a name of its own there. One that was
-/// made just now may belong to a server that does not listen yet, and could not lock the directory.
+/// Removes sockets without a listener from the directory that `auto` uses: killed servers have left
+/// them, and each configuration file has a name of its own there. A socket that was made just now
+/// stays: it may belong to a server that does not listen yet, and that could not lock the
+/// directory.
 pub(super) fn remove_dead(beside: &Path, wait: &mut WaitBudget) {
     remove_dead_since(beside, OLD, wait);
 }
 
-/// The other sockets in the directory of [`find`]'s own choice: those of servers with other files.
+/// The other sockets in the directory that `auto` uses: those of servers with other files.
 pub fn beside(path: &Path) -> Vec<PathBuf> {
     let entries = path.parent().and_then(|directory| fs::read_dir(directory).ok());
     let others = entries.into_iter().flatten().flatten().map(|entry| entry.path());
@@ -110,20 +113,20 @@ fn remove_dead_since(beside: &Path, least_age: Duration, wait: &mut WaitBudget) 
         if path == beside || !is_our_kind(&path) || !is_older(&path, least_age) {
             continue;
         }
-        // one that is listened at stays, and what cannot be removed does no harm
+        // a socket with a listener stays, and one that cannot be removed does no harm
         let removed = match path.is_symlink() {
             true if path.exists() => continue,
             true => fs::remove_file(&path),
             false => unix::remove_dead(&path, wait),
         };
-        // the directory cannot be locked, for none of them
+        // the directory cannot be locked, not for the other sockets either
         if removed.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             return;
         }
     }
 }
 
-/// Whether this is a name as [`path`] chooses them.
+/// Whether this is a name of the form that [`path`] gives.
 fn is_our_kind(path: &Path) -> bool {
     let stem = path.file_stem().and_then(OsStr::to_str).unwrap_or("");
     path.extension() == Some(OsStr::new("sock"))
@@ -141,7 +144,7 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// As where a release takes the place of another.
+    /// A link leads to another version of the file after an update.
     #[test]
     fn a_server_is_found_by_the_path_it_was_started_with_wherever_links_lead() {
         let process = std::process::id();
@@ -180,7 +183,7 @@ mod tests {
         assert!(of_second.is_symlink());
         unlink(&of_second, &at(&second));
         assert!(!of_second.is_symlink());
-        // one of a server that was killed
+        // the link of a server that was killed
         fs::remove_file(at(&first)).unwrap();
         symlink(at(&first), &of_first).unwrap();
         remove_dead_since(&at(&second), Duration::ZERO, &mut wait);

@@ -1,4 +1,5 @@
-//! Why a command has no answer: what is behind a control socket, as far as that can be told from outside.
+//! Why a command has no answer: what is behind a control socket, as far as can be seen from
+//! outside.
 
 use forebay_sys::unix;
 use std::fmt;
@@ -12,30 +13,30 @@ use std::time::Duration;
 /// A command that has no answer.
 #[derive(Debug)]
 pub struct UnansweredCommand {
-    /// Where the server was asked.
+    /// The socket to which the command was sent.
     pub socket: PathBuf,
-    /// Why there is none.
+    /// The reason.
     pub why: WhyUnanswered,
 }
 
 /// Why a command has no answer.
 #[derive(Debug)]
 pub enum WhyUnanswered {
-    /// Nothing is there.
+    /// Nothing is at the path.
     NoSocket,
-    /// There is something that nobody can listen at.
+    /// A file at the path is not a socket.
     OtherFile,
-    /// The socket is there, and who has listened at it has ended.
+    /// The socket exists, but its listener has ended.
     Dead,
-    /// It is not for this user.
+    /// This user may not open the socket.
     Denied,
-    /// As many commands wait as may, and none is heard.
+    /// The backlog is full, and no command is being accepted.
     Full,
-    /// There was no answer for so long.
+    /// No answer came within this time.
     Silent(Option<ListeningProcess>, Duration),
-    /// There is one, which is not that of a server; or the connection was closed in its place.
+    /// The answer is not that of a server, or the connection was closed without one.
     Strange(Option<ListeningProcess>),
-    /// What the kernel says.
+    /// Another error of the kernel.
     Kernel(io::Error),
 }
 
@@ -43,14 +44,14 @@ pub enum WhyUnanswered {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListeningProcess {
     number: u32,
-    /// What its program is called; empty if that cannot be seen.
+    /// The name of its program; empty if that cannot be seen.
     name: String,
-    /// It does nothing: a signal or a debugger has stopped it.
+    /// Whether a signal or a debugger has stopped the process.
     pub(super) is_stopped: bool,
 }
 
 impl UnansweredCommand {
-    /// What it means that there is no connection.
+    /// Interprets an error of connect.
     pub(super) fn unconnected(socket: &Path, error: io::Error) -> UnansweredCommand {
         let is_socket = || fs::metadata(socket).is_ok_and(|found| found.file_type().is_socket());
         let why = match error.kind() {
@@ -66,14 +67,15 @@ impl UnansweredCommand {
         UnansweredCommand { socket: socket.to_owned(), why }
     }
 
-    /// Whether no server runs there, so far as that can be seen.
+    /// Whether no server runs there, as far as can be seen.
     pub fn has_no_server(&self) -> bool {
         matches!(self.why, WhyUnanswered::NoSocket | WhyUnanswered::Dead)
     }
 }
 
 impl ListeningProcess {
-    /// That at the other end of a connection; none if the kernel does not say, as of one in another container.
+    /// The process at the other end of a connection; `None` if the kernel does not report it, as
+    /// for a process in another container.
     pub(super) fn of(connection: impl AsFd) -> Option<ListeningProcess> {
         let number = unix::peer_process(connection.as_fd()).ok().flatten()?;
         let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
@@ -82,8 +84,8 @@ impl ListeningProcess {
     }
 }
 
-/// The name of a process, and whether it is stopped, by its `/proc/PID/stat` (proc_pid_stat(5)): a name may have
-/// parentheses and blanks.
+/// Parses `/proc/PID/stat` (proc_pid_stat(5)) into the name of a process and whether it is stopped.
+/// A name may contain parentheses and blanks.
 fn read_stat(stat: &str) -> Option<(&str, bool)> {
     let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
     Some((name, rest.trim_start().starts_with(['T', 't'])))

@@ -1,6 +1,7 @@
-//! Which clients the firewall drops, as far as the server knows, and which it is to be told of.
+//! The clients that the firewall drops, as far as the server knows, and those that are still to be
+//! added to it.
 //!
-//! A client that comes to the server again although the firewall should drop it is told of anew: the
+//! A client that reaches the server although the firewall should drop it is added anew: the
 //! firewall may have lost its table, or the client's time was made longer.
 
 use super::ruleset::{Ban, client};
@@ -9,18 +10,19 @@ use std::net::IpAddr;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// So long after the firewall was told of a client, what it had sent before may still arrive.
+/// How long packets that a client had sent before may still arrive after the firewall began to drop
+/// it.
 const SETTLES_NS: u64 = 2 * SECOND_NS;
 
-/// Expired clients are looked for at most so often, when the firewall is full.
+/// How often expired clients are looked for at most, when the firewall is full.
 const SWEEP_NS: u64 = SECOND_NS;
 
-/// The clients that are dropped, and those that are to be.
+/// The clients that the firewall drops or will drop.
 #[derive(Debug)]
 pub struct Bans {
     most: usize,
     known: HashMap<IpAddr, Known>,
-    /// Those the firewall is to be told of, each once.
+    /// The clients that are still to be added to the firewall, each once.
     pending: Vec<IpAddr>,
     swept_ns: u64,
     /// How often there was no room.
@@ -31,27 +33,27 @@ pub struct Bans {
 struct Known {
     until_ns: u64,
     is_pending: bool,
-    /// When the firewall was told; `None` if it never was.
+    /// When the client was added to the firewall; `None` if it never was.
     told_ns: Option<u64>,
 }
 
-/// What the firewall is told at a time.
+/// The clients that are added to the firewall at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BanBatch {
-    /// Clients it does not know.
+    /// Clients that are not in the table.
     pub fresh: Vec<Ban>,
-    /// Clients it was told of before.
+    /// Clients that were added before, and may still be in the table.
     pub again: Vec<Ban>,
 }
 
 impl Bans {
-    /// Of at most so many clients.
+    /// Makes an empty set with room for `most` clients.
     pub fn new(most: u64) -> Bans {
         let most = most.try_into().unwrap_or(usize::MAX);
         Bans { most, known: HashMap::new(), pending: Vec::new(), swept_ns: 0, full: 0 }
     }
 
-    /// A client is to be dropped until then. What is less than a second is not worth it.
+    /// Has a client dropped until `until_ns`. Times under a second are not worth a change.
     pub fn note(&mut self, address: IpAddr, until_ns: u64, now_ns: u64) {
         let Some(address) = client(address) else { return };
         if until_ns < now_ns + SECOND_NS {
@@ -82,12 +84,12 @@ impl Bans {
         self.pending.push(address);
     }
 
-    /// Whether there is anything to tell.
+    /// Whether clients wait to be added to the firewall.
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// What to tell now, of at most so many clients.
+    /// Takes at most `most` of the pending clients.
     pub fn take(&mut self, most: usize, now_ns: u64) -> BanBatch {
         let mut batch = BanBatch::default();
         let rest = self.pending.len().saturating_sub(most);
@@ -105,18 +107,19 @@ impl Bans {
         batch
     }
 
-    /// Forgets all clients that are not to be dropped any more. Says whether the firewall knew of any.
+    /// Forgets the clients that must no longer be dropped. Returns whether the firewall may know
+    /// any of them.
     pub fn forget(&mut self, is_spared: impl Fn(IpAddr) -> bool) -> bool {
         let before = self.known.len();
         self.known.retain(|address, _| !is_spared(*address));
-        // those that wait to be told of are looked for among the known
+        // pending clients that are no longer known are skipped when a batch is taken
         self.known.len() < before
     }
 
     /// All clients, for a table that is made anew; none for longer than `most_ns` from now.
     pub fn take_all(&mut self, most_ns: u64, now_ns: u64) -> Vec<Ban> {
         self.pending.clear();
-        // the server does not ignore them any more
+        // the server itself does not ignore clients beyond this time any more
         self.known.retain(|_, known| known.until_ns <= now_ns.saturating_add(most_ns));
         self.forget_expired(now_ns);
         let told = self.known.iter_mut().map(|(address, known)| {
@@ -131,13 +134,13 @@ impl Bans {
         self.known.iter().map(|(address, known)| (*address, known.until_ns)).collect()
     }
 
-    /// How many there are now.
+    /// The number of clients that are dropped now.
     pub fn count(&mut self, now_ns: u64) -> u64 {
         self.forget_expired(now_ns);
         self.known.len() as u64
     }
 
-    /// How often a client was left to the server, for want of room.
+    /// How often a client was left to the server for want of room.
     pub fn full(&self) -> u64 {
         self.full
     }
@@ -147,7 +150,8 @@ impl Bans {
     }
 }
 
-/// Rounded down: the server ignores clients that the firewall forgets too early.
+/// The whole seconds until `until_ns`, rounded down: the server itself ignores clients that the
+/// firewall forgets too early.
 fn seconds(until_ns: u64, now_ns: u64) -> u64 {
     until_ns.saturating_sub(now_ns) / SECOND_NS
 }
@@ -171,7 +175,7 @@ mod tests {
         }
         bans.note(ip(2), START + SECOND_NS - 1, START);
         assert_eq!(bans.take(10, START), BanBatch { fresh: vec![(ip(1), 5)], again: vec![] });
-        // what was on its way
+        // a packet that was under way when the client was added
         bans.note(ip(1), START + 6 * SECOND_NS, START + SECOND_NS);
         assert!(!bans.has_pending());
     }
@@ -184,7 +188,7 @@ mod tests {
         let later = START + SETTLES_NS;
         bans.note(ip(1), START + 60 * SECOND_NS, later);
         assert_eq!(bans.take(10, later), BanBatch { fresh: vec![], again: vec![(ip(1), 58)] });
-        // once its time is over it is forgotten, and begins anew
+        // a client whose time is over is forgotten, and begins anew
         let over = START + 60 * SECOND_NS;
         assert_eq!(bans.count(over), 0);
         bans.note(ip(1), over + 5 * SECOND_NS, over);

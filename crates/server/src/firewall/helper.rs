@@ -1,7 +1,9 @@
-//! The process beside the server that changes the firewall. It alone keeps the right to; it hears no
-//! client, and does no more than [`HelperMessage`] says: it changes one table, and reads sets of others.
+//! The helper process that changes the firewall for the server, and alone keeps the right to. It
+//! speaks to no client, and does no more than [`HelperMessage`] says: it changes one table, and
+//! reads sets of other tables.
 //!
-//! It ends when the server does, in whatever way: its input ends then, and it removes the table.
+//! The helper ends when the server does, in whatever way: its standard input ends then, and it
+//! removes the table.
 
 use super::ruleset::{self, Ban, Ruleset};
 use super::set_text;
@@ -21,34 +23,36 @@ use std::time::{Duration, Instant};
 /// How long the helper of a server that has just ended may hold the table.
 const HELD: Duration = Duration::from_secs(5);
 
-/// Where `nft` lies when the server's search path does not say.
+/// The directories where `nft` is looked for beyond the server's search path.
 const PLACES: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
-/// What the server wants.
+/// A request of the server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum HelperMessage {
-    /// The table is made anew, with these clients.
+    /// Make the table anew, with these clients.
     Install(Ruleset, Vec<Ban>),
-    /// These are dropped, too: those that are not in the table, and those that may be.
+    /// Drop these clients, too: first those that are not in the table, then those that may be.
     Ban(Vec<Ban>, Vec<Ban>),
-    /// The table stays in force.
+    /// Keep the table in force for another while.
     Renew,
-    /// What has it counted?
+    /// Report what the table has counted.
     Count,
-    /// The table stays as it is, for the helper of another server.
+    /// Leave the table as it is, for the helper of another server.
     Leave,
-    /// What do these sets hold, each by family, table and name?
+    /// Read these sets, each named by family, table and name.
     Sets(Vec<[String; 3]>),
 }
 
-/// What became of it.
+/// The answer to a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum HelperReply {
-    /// It is done; SYNs dropped since the start, of clients and of addresses in lists.
+    /// The request was carried out; the numbers of SYNs dropped since the start, of clients and of
+    /// addresses in lists.
     Done([u64; 2]),
     /// Nothing has changed, and why.
     Failed(String),
-    /// Of each set the networks in it, by their first address and the bits that count, or why it cannot be read.
+    /// For each set the networks in it, by their first address and prefix length, or why the set
+    /// cannot be read.
     Sets(Vec<Result<Vec<(IpAddr, u8)>, String>>),
 }
 
@@ -56,13 +60,13 @@ pub enum HelperReply {
 struct Table {
     nft: PathBuf,
     rules: Option<Ruleset>,
-    /// No other server of this network namespace has a table of that name while this is held.
+    /// While this is held, no other server in this network namespace has a table of that name.
     _lock: Option<UnixListener>,
-    /// What was counted since the start.
+    /// The SYNs that were dropped since the start.
     counted: [u64; 2],
 }
 
-/// Where `nft` is, if it is here.
+/// The path of `nft`, if it is installed.
 pub fn nft() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(PLACES.map(PathBuf::from));
@@ -70,18 +74,19 @@ pub fn nft() -> Option<PathBuf> {
     files.into_iter().find(|file| file.is_file())
 }
 
-/// Why this machine has no firewall for us, as far as a process can see without rights.
+/// Why the server cannot use a firewall on this machine, as far as a process without rights can
+/// see.
 pub fn lack() -> Option<String> {
     let is_missing = nft().is_none();
     is_missing.then(|| "there is no nft here; the package nftables has it".to_owned())
 }
 
-/// Does what comes in on standard input, line by line, until it ends.
+/// Carries out the requests that come on standard input, line by line, until it ends.
 ///
 /// # Errors
-/// Why it cannot begin.
+/// Why the helper cannot start.
 pub fn run() -> io::Result<()> {
-    // a signal to the whole group is for the server, which may have clients yet
+    // signals to the whole process group are for the server, which may still have clients
     for signal in [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2] {
         signal_hook::flag::register(signal, Arc::default())?;
     }
@@ -130,7 +135,7 @@ impl Table {
     }
 
     fn install(&mut self, rules: Ruleset, clients: &[Ban]) -> Result<(), String> {
-        // whoever says the rules may be a process that was taken over
+        // the rules may come from a compromised process
         if self.rules.as_ref().is_some_and(|known| known.table != rules.table) {
             return Err(format!("{:?} is the table of something else", rules.table));
         }
@@ -138,7 +143,8 @@ impl Table {
             self._lock = Some(lock(&rules.table)?);
         }
         if self.rules.is_some() {
-            // what it has counted goes with it; it may have gone already
+            // the old table's counters go with it, so they are read first; the table may be gone
+            // already
             let _ = self.with(ruleset::count);
         }
         ask(&self.nft, &ruleset::install(&rules, clients))?;
@@ -146,7 +152,7 @@ impl Table {
         Ok(())
     }
 
-    /// Has the table, if there is one, changed or asked.
+    /// Changes or reads the table, if there is one, and adds up its counters.
     fn with(&mut self, change: impl FnOnce(&str) -> Value) -> Result<(), String> {
         let Some(rules) = &self.rules else { return Err("there is no table yet".to_owned()) };
         let said = ask(&self.nft, &change(&rules.table))?;
@@ -160,13 +166,13 @@ impl Table {
 
     fn remove(&mut self) {
         if let Some(rules) = self.rules.take() {
-            // it may have been removed by another program
+            // another program may have removed the table
             let _ = ask(&self.nft, &ruleset::remove(&rules.table));
         }
     }
 }
 
-/// Takes the name of a table, which goes with the process.
+/// Takes a lock on the name of a table; the kernel releases it with the process.
 fn lock(table: &str) -> Result<UnixListener, String> {
     let deadline = Instant::now() + HELD;
     let address = SocketAddr::from_abstract_name(format!("forebay-firewall-{table}"));
@@ -186,7 +192,7 @@ fn lock(table: &str) -> Result<UnixListener, String> {
     }
 }
 
-/// Has `nft` do what a document says, as one transaction, and says what it has printed.
+/// Has `nft` carry out a document as one transaction, and returns its output.
 fn ask(nft: &Path, document: &Value) -> Result<Value, String> {
     let run = || {
         let mut child = Command::new(nft)
@@ -197,7 +203,7 @@ fn ask(nft: &Path, document: &Value) -> Result<Value, String> {
             .stderr(Stdio::piped())
             .spawn()?;
         if let Some(mut input) = child.stdin.take() {
-            // what it does not read it says something about
+            // if nft stops reading, its exit status and error output say why
             let _ = input.write_all(document.to_string().as_bytes());
         }
         child.wait_with_output()

@@ -1,4 +1,4 @@
-//! The helper for the firewall, as the server that has started it sees it.
+//! The firewall's helper process, as the server that started it sees it.
 
 use super::helper::{self, HelperMessage, HelperReply};
 use forebay_sys::{privileges, stderr};
@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// The helper, as long as it lives.
+/// A running helper.
 #[derive(Debug)]
 pub(super) struct Helper {
     child: Child,
@@ -15,11 +15,11 @@ pub(super) struct Helper {
 }
 
 impl Helper {
-    /// One that keeps the right to ask and to change the firewall. It must be called before rights are given up, and
-    /// before there are threads.
+    /// Starts a helper, which keeps the right to read and change the firewall. Must be called
+    /// before rights are given up, and before there are threads.
     ///
     /// # Errors
-    /// Why this machine cannot have one.
+    /// Why this machine cannot have a helper.
     pub(super) fn open() -> Result<Helper, String> {
         if let Some(lack) = helper::lack() {
             return Err(lack);
@@ -33,7 +33,7 @@ impl Helper {
     fn start() -> io::Result<Helper> {
         let mut child = Command::new("/proc/self/exe")
             .arg("firewall")
-            // a signal from the terminal is for the server
+            // in a process group of its own: signals from the terminal are for the server
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -44,7 +44,7 @@ impl Helper {
         Ok(Helper { child, input, output: BufReader::new(output) })
     }
 
-    /// Has it change something, and says what was counted since the start.
+    /// Has the helper change something, and returns the counts since its start.
     pub(super) fn change(&mut self, message: &HelperMessage) -> Result<[u64; 2], String> {
         match self.ask(message)? {
             HelperReply::Done(counted) => Ok(counted),
@@ -53,7 +53,7 @@ impl Helper {
         }
     }
 
-    /// Has it do something.
+    /// Sends the helper a request, and waits for the answer.
     pub(super) fn ask(&mut self, message: &HelperMessage) -> Result<HelperReply, String> {
         let mut ask = || -> io::Result<HelperReply> {
             let input = self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
@@ -72,14 +72,14 @@ impl Helper {
         })
     }
 
-    /// Waits until it has removed the table and ended.
+    /// Waits until the helper has removed the table and ended.
     pub(super) fn end(&mut self) {
         self.input = None;
         let _ = self.child.wait();
     }
 }
 
-/// The table goes with the helper.
+/// Dropping the handle ends the helper, which removes the table.
 impl Drop for Helper {
     fn drop(&mut self) {
         self.end();

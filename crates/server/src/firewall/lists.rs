@@ -1,8 +1,9 @@
-//! Which addresses the firewall may drop by a policy's rules, before the server sees a connection.
+//! The addresses that the firewall may drop by a policy's rules, before the server sees a
+//! connection.
 //!
-//! What is dropped is what the server would refuse by `action = "drop"` whatever else it knew. Where it
-//! needs more than an address, or a rule before decides otherwise, the connection is left to it: an
-//! address too many there changes nothing but the costs.
+//! The firewall drops only what the server would refuse by `action = "drop"` in any case. Where the
+//! decision needs more than an address, or an earlier rule decides otherwise, the connection is
+//! left to the server: an address too many there changes nothing but the costs.
 
 use super::ruleset::AddressList;
 use forebay_http::cidr;
@@ -10,16 +11,17 @@ use forebay_policy::Policy;
 use forebay_policy::endpoint::{Addresses, Endpoint};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// So many ranges of addresses at most.
+/// The largest number of ranges of addresses.
 pub const MOST_RANGES: usize = 65_536;
 
-/// The lists of a policy, in the order of its rules; and the name of the first rule that found no room.
+/// The lists of a policy, in the order of its rules; and the name of the first rule for which there
+/// was no room.
 pub fn of(policy: &Policy) -> (Vec<AddressList>, Option<String>) {
     let (mut lists, mut left) = (Vec::<AddressList>::new(), None);
     let spared = spared(policy);
     let mut free = MOST_RANGES.saturating_sub(spared.len());
     if !spared.is_empty() {
-        // before every rule: what those say of them is the server's part
+        // before every rule: rules about spared addresses are left to the server
         lists.push(AddressList { is_dropped: false, ranges: Some(spared) });
     }
     for rule in policy.rules() {
@@ -32,7 +34,7 @@ pub fn of(policy: &Policy) -> (Vec<AddressList>, Option<String>) {
             ranges: ranges(&rule.conditions.client),
         };
         let Some(rest) = free.checked_sub(list.ranges.as_ref().map_or(0, Vec::len)) else {
-            // what stands behind it may not be dropped, either
+            // later rules are left out, too: this one might have decided otherwise
             left = Some(rule.name.clone());
             break;
         };
@@ -45,13 +47,13 @@ pub fn of(policy: &Policy) -> (Vec<AddressList>, Option<String>) {
             break;
         }
     }
-    // what nothing follows that is dropped need not be told apart
+    // lists after the last dropped one change nothing
     let last = lists.iter().rposition(|list| list.is_dropped);
     lists.truncate(last.map_or(0, |at| at + 1));
     (lists, left)
 }
 
-/// Who is never dropped here.
+/// The addresses that are never dropped here.
 fn spared(policy: &Policy) -> Vec<(IpAddr, IpAddr)> {
     let blocks = policy.spared().blocks();
     merged(blocks.map(|block| {
@@ -60,7 +62,7 @@ fn spared(policy: &Policy) -> Vec<(IpAddr, IpAddr)> {
     }))
 }
 
-/// The addresses of any of these; `None` for all there are.
+/// The addresses of all these endpoints; `None` for every address.
 fn ranges(endpoints: &[Endpoint]) -> Option<Vec<(IpAddr, IpAddr)>> {
     let mut found = Vec::new();
     for endpoint in endpoints {
@@ -80,7 +82,7 @@ fn ranges(endpoints: &[Endpoint]) -> Option<Vec<(IpAddr, IpAddr)>> {
     Some(merged(found))
 }
 
-/// Ranges of either family, in order, those that meet as one.
+/// Sorts ranges of both families, and merges those that meet.
 fn merged(ranges: impl IntoIterator<Item = (bool, u128, u128)>) -> Vec<(IpAddr, IpAddr)> {
     let mut found: Vec<_> = ranges.into_iter().collect();
     found.sort_unstable();
@@ -195,14 +197,14 @@ mod tests {
         let left = format!("leave 10.0.0.5-10.0.0.5 192.0.2.0-192.0.2.255 {v6}");
         let lists: Vec<_> = lists.iter().map(shown).collect();
         assert_eq!(lists, [&*left, "drop 10.0.0.0-10.255.255.255", "drop all"]);
-        // nothing is dropped: nothing is listed
+        // a policy that drops nothing has no lists
         let policy = Policy::new(&[], vec![rule(&["10.0.0.0/8"], Some(Action::Reset))]).unwrap();
         let mut spared = SparedClients::default();
         spared.add(CidrBlock::parse("10.0.0.5").unwrap(), SparedAs::OwnAddress);
         assert!(of(&policy.sparing(spared)).0.is_empty());
     }
 
-    /// What a firewall with these lists does with a SYN.
+    /// Whether a firewall with these lists drops a SYN of this client.
     fn drops(lists: &[AddressList], client: IpAddr) -> bool {
         let holds = |list: &&AddressList| {
             list.ranges.as_ref().is_none_or(|ranges| {

@@ -1,7 +1,9 @@
-//! The firewall of receive: the supervisor keeps the table and its helper, so that a crash of receive lets nobody in.
+//! The firewall of receive. The supervisor keeps the table and its helper, so that a crash of
+//! receive lets no banned client in.
 //!
-//! In receive: what loops and reloads say to a [`Firewall`]. Over a [`mod@forebay_sys::line`]: clients, rules, questions for
-//! figures. In the supervisor: the same, said to the firewall there is, as long as the generation of that receive judges.
+//! In receive: loops and reloads use a [`Firewall`], whose clients, rules and questions for figures
+//! go over a [`mod@forebay_sys::line`] to the supervisor. The supervisor passes them on to its own
+//! firewall, as long as the generation of that receive judges.
 
 use super::{BATCH, Firewall, FirewallCommand, RENEW, lock};
 use crate::upgrade::handed;
@@ -22,21 +24,22 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// How long the supervisor may take for an answer.
+/// The longest time for an answer of the supervisor.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What receive says.
+/// A message of receive to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 enum RelayedCommand {
-    /// These are dropped, until then.
+    /// Clients to drop, each until a time.
     Clients(Vec<(IpAddr, u64)>),
-    /// From now on these rules hold; clients are ignored for so long at most, and those of these networks not at all.
+    /// New rules, the longest time in nanoseconds for which clients are ignored, and the networks
+    /// whose clients never are.
     Rules(super::ruleset::Ruleset, u64, Vec<String>),
-    /// What was counted?
+    /// Asks for the counters.
     Count,
 }
 
-/// What the supervisor answers.
+/// The supervisor's answer.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct RelayedFigures {
@@ -50,7 +53,7 @@ struct RelayedFigures {
     dropped_listed: u64,
 }
 
-/// Passes on what receive says to its firewall.
+/// Passes what receive gives its [`Firewall`] on to the supervisor.
 #[derive(Debug)]
 pub struct FirewallRelay {
     firewall: Arc<Firewall>,
@@ -59,10 +62,10 @@ pub struct FirewallRelay {
     line: UnixStream,
 }
 
-/// The firewall that the supervisor keeps for this process, if it does.
+/// Opens the firewall that the supervisor keeps for this process, if it keeps one.
 ///
 /// # Errors
-/// What the kernel says of the line.
+/// The kernel's error for the line.
 pub fn open(settings: &FirewallSettings) -> io::Result<Option<FirewallRelay>> {
     let Some(line) = line::inherited(line::FIREWALL)? else { return Ok(None) };
     line.set_read_timeout(Some(PATIENCE))?;
@@ -81,12 +84,12 @@ pub fn open(settings: &FirewallSettings) -> io::Result<Option<FirewallRelay>> {
 }
 
 impl FirewallRelay {
-    /// What it passes on.
+    /// The firewall whose messages are passed on.
     pub fn firewall(&self) -> Arc<Firewall> {
         Arc::clone(&self.firewall)
     }
 
-    /// Passes on from now on, on a thread of its own.
+    /// Starts the thread that passes messages on.
     ///
     /// # Errors
     /// When there is no room for a thread.
@@ -121,7 +124,7 @@ impl FirewallRelay {
                         handed::send(&self.line, &RelayedCommand::Rules(rules, most_ns, spared))?;
                     }
                     FirewallCommand::Count(tell) => curious.push(tell),
-                    // the table is the supervisor's
+                    // the table belongs to the supervisor, which knows the clients
                     FirewallCommand::Clients(tell) => drop(tell.send(Vec::new())),
                     FirewallCommand::End(tell) | FirewallCommand::Leave(tell) => {
                         let _ = tell.send(());
@@ -155,7 +158,7 @@ impl FirewallRelay {
     }
 }
 
-/// A line for a receive that is started: what it says of rules is done as long as `is_heard` says so.
+/// Makes a line for a new receive; its rules are followed while `is_heard` returns true.
 ///
 /// # Errors
 /// Lack of threads or descriptors.
@@ -178,10 +181,10 @@ pub fn line(
 }
 
 impl Firewall {
-    /// Does what a receive says. Whether there may be more.
+    /// Carries out a message of receive. Returns whether more may follow.
     fn hear(&self, command: RelayedCommand, is_heard: &impl Fn() -> bool, to: &UnixStream) -> bool {
         match command {
-            // also of a receive that drains, or is about to be replaced: it serves as long as it says something
+            // also from a receive that drains, or is about to be replaced: it still serves clients
             RelayedCommand::Clients(clients) => {
                 clients
                     .iter()
@@ -190,7 +193,7 @@ impl Firewall {
             RelayedCommand::Rules(rules, most_ns, spared) if is_heard() => {
                 let mut clients = SparedClients::default();
                 let blocks = spared.iter().filter_map(|text| CidrBlock::parse(text).ok());
-                // why does not matter here
+                // the reason for sparing does not matter here
                 blocks.for_each(|block| clients.add(block, SparedAs::OwnAddress));
                 self.order(FirewallCommand::Rules(rules, most_ns, clients));
             }
@@ -261,7 +264,7 @@ mod tests {
         own.order(FirewallCommand::Rules(ruleset, 10, SparedClients::default()));
         own.dropped.drop_client(client, 8);
         assert_eq!(clients.recv().unwrap().until_ns, 8, "one that is replaced still serves");
-        // another question comes after it
+        // a later question has been answered, so the message before it was handled
         own.figures();
         assert!(!orders.try_iter().any(|order| matches!(order, FirewallCommand::Rules(..))));
     }

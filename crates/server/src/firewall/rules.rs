@@ -1,18 +1,18 @@
-//! Rules of the firewall that are not ours: what `nft` and `iptables-save` say of them, as far as it concerns ports.
+//! Firewall rules of other programs: what `nft` and `iptables-save` print about ports.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::process::{Command, Stdio};
 
-/// Programs that say rules, as far as they are there and the process may ask.
+/// The programs that print rules, where they are installed and the process may ask them.
 const PROGRAMS: [&str; 3] = ["nft", "iptables-save", "ip6tables-save"];
 
-/// Rules about what comes in at one of the ports, in the firewall's words.
+/// Rules about packets that come in at one of the ports, as the firewall prints them.
 pub(crate) fn of_input(ports: &BTreeSet<u16>) -> Vec<String> {
     found(|text| filter_rules(text, ports))
 }
 
-/// Rules of NAT that lead what comes in at one of the ports elsewhere.
+/// NAT rules that redirect packets that come in at one of the ports.
 pub(crate) fn of_nat(ports: &BTreeSet<u16>) -> Vec<String> {
     found(|text| nat_rules(text, ports))
 }
@@ -22,7 +22,7 @@ fn found(rules: impl Fn(&str) -> Vec<String>) -> Vec<String> {
     texts.flat_map(|text| rules(&text)).collect()
 }
 
-/// What a program says of the firewall.
+/// A program's output about the firewall.
 fn ask(program: &str) -> io::Result<String> {
     let mut command = Command::new(program);
     if program == "nft" {
@@ -32,7 +32,7 @@ fn ask(program: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The lines of a rule set, of nft or iptables, that are about what comes in at one of the ports.
+/// The lines of a rule set, of nft or iptables, about packets that come in at one of the ports.
 fn filter_rules(text: &str, ports: &BTreeSet<u16>) -> Vec<String> {
     let (mut is_input, mut is_ours) = (false, false);
     let mut lines = Vec::new();
@@ -42,7 +42,7 @@ fn filter_rules(text: &str, ports: &BTreeSet<u16>) -> Vec<String> {
         if line.starts_with("chain ") {
             is_input = false;
         }
-        // a policy stands in the same line
+        // the chain's policy is in the same line
         is_input |= line.contains("hook input") || line.contains("hook prerouting");
         let is_about = line.starts_with("-A INPUT") || is_input && !is_ours;
         if is_about && names_port(line, ports) {
@@ -66,7 +66,7 @@ fn names_port(line: &str, ports: &BTreeSet<u16>) -> bool {
     words.by_ref().map_while(holds).any(|holds| holds)
 }
 
-/// The lines of a rule set that change where what comes in at one of the ports goes to.
+/// The lines of a rule set that redirect packets that come in at one of the ports.
 fn nat_rules(text: &str, ports: &BTreeSet<u16>) -> Vec<String> {
     const WORDS: [&str; 4] = ["dnat", "redirect", "DNAT", "REDIRECT"];
     let mut is_output = false;
@@ -76,7 +76,7 @@ fn nat_rules(text: &str, ports: &BTreeSet<u16>) -> Vec<String> {
             is_output = false;
         }
         is_output |= line.contains("hook output");
-        // what this machine sends itself does not come in
+        // packets that this machine sends do not come in
         let comes_in = !is_output && !line.starts_with("-A OUTPUT");
         let leads = line.split_whitespace().any(|word| WORDS.contains(&word));
         if comes_in && leads && names_port(line, ports) {

@@ -1,52 +1,52 @@
-//! The server's own table of nftables: what it holds, and the JSON by which `nft` makes it.
+//! The server's own table of nftables: its contents, and the JSON with which `nft` makes it.
 //!
-//! One transaction replaces the whole table, so packets meet the old one or the new one. Each rule asks
-//! first whether the set `alive` has its one element, which expires unless it is renewed: a table that
-//! outlives every process that could remove it does nothing any more after [`ALIVE_S`].
+//! One transaction replaces the whole table, so packets meet the old one or the new one. Each rule
+//! first asks whether the set `alive` has its one element, which expires unless it is renewed: a
+//! table that outlives every process that could remove it has no effect any more after [`ALIVE_S`].
 
 use forebay_http::client::ClientKey;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// For so long the table is in force after it was last renewed.
+/// How long the table is in force after it was last renewed, in seconds.
 pub const ALIVE_S: u64 = 120;
 
-/// Before the tables of others, whose usual priority is 0. What they drop stays dropped, and what they
-/// accept can still be dropped here.
+/// The priority of our chains, before the tables of other programs, whose usual priority is 0. What
+/// those drop stays dropped, and what they accept can still be dropped here.
 const PRIORITY: i32 = -10;
 
 const V4: &str = "clients4";
 const V6: &str = "clients6";
 
-/// What is in the table, but for clients.
+/// The contents of the table, except for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ruleset {
-    /// Its name.
+    /// The table's name.
     pub table: String,
-    /// Where connections come in that are judged.
+    /// The addresses at which connections are judged.
     pub listeners: Vec<SocketAddr>,
-    /// In the order in which they are tried.
+    /// The address lists, in the order in which they are tried.
     pub lists: Vec<AddressList>,
-    /// So many clients are dropped at once.
+    /// The largest number of clients that are dropped at once.
     pub most_clients: u32,
 }
 
-/// Addresses, and what becomes of SYNs from there.
+/// A list of addresses, and what happens to SYNs from them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressList {
-    /// Whether they are dropped; else the server judges them.
+    /// Whether SYNs from the list are dropped; otherwise the server judges them.
     pub is_dropped: bool,
-    /// Ranges that do not overlap, both ends in them, in ascending order, of IPv4 before IPv6; `None`
-    /// for every address.
+    /// Inclusive ranges that do not overlap, in ascending order, IPv4 before IPv6; `None` for every
+    /// address.
     pub ranges: Option<Vec<(IpAddr, IpAddr)>>,
 }
 
 /// A client, and for how many seconds it is dropped, at least 1.
 pub type Ban = (IpAddr, u64);
 
-/// The address that stands for a client in a set: an IPv4 address, or the first of an IPv6 /64; `None`
-/// for a program that came through a Unix socket.
+/// The address that stands for a client in a set: an IPv4 address, or the first of an IPv6 /64;
+/// `None` for a program on a Unix socket.
 pub fn client(address: IpAddr) -> Option<IpAddr> {
     match address.to_canonical() {
         ip if ip.is_unspecified() => None,
@@ -55,11 +55,11 @@ pub fn client(address: IpAddr) -> Option<IpAddr> {
     }
 }
 
-/// Has the table made anew, with these clients in it.
+/// The document that makes the table anew, with these clients in it.
 pub fn install(rules: &Ruleset, clients: &[Ban]) -> Value {
     let table = &rules.table;
     let mut commands = vec![
-        // it can be deleted only if it is there
+        // a table can be deleted only if it exists, so it is added first
         add("table", json!({"family": "inet", "name": table})),
         delete_table(table),
         add("table", json!({"family": "inet", "name": table})),
@@ -93,6 +93,7 @@ pub fn install(rules: &Ruleset, clients: &[Ban]) -> Value {
     for (number, list) in rules.lists.iter().enumerate() {
         let end = match list.is_dropped {
             true => drop("listed").to_vec(),
+            // back to the input chain, which accepts: the server judges these addresses
             false => vec![json!({"return": null})],
         };
         let Some(ranges) = &list.ranges else {
@@ -116,6 +117,7 @@ pub fn install(rules: &Ruleset, clients: &[Ban]) -> Value {
     commands.splice(at..at, sets);
     for listener in &rules.listeners {
         let mut expression = vec![
+            // the set holds the number of TCP while the table is renewed: one match checks both
             equal(json!({"meta": {"key": "l4proto"}}), json!("@alive")),
             equal(
                 json!({"&": [payload("tcp", "flags"), ["fin", "syn", "rst", "ack"]]}),
@@ -137,40 +139,42 @@ pub fn install(rules: &Ruleset, clients: &[Ban]) -> Value {
     document(commands)
 }
 
-/// Has clients dropped: `fresh` are in no set; `again` may be, and get their new time.
+/// The document that has clients dropped: `fresh` are in no set; `again` may be, and get their new
+/// time.
 pub fn ban(table: &str, fresh: &[Ban], again: &[Ban]) -> Value {
     let mut commands: Vec<Value> = elements("add", table, fresh).collect();
-    // an element keeps its time when it is added once more, and can be deleted only if it is there
+    // an element that is added once more keeps its old time, and one can be deleted only if it
+    // exists
     for verb in ["add", "delete", "add"] {
         commands.extend(elements(verb, table, again));
     }
     document(commands)
 }
 
-/// Keeps the table in force for another while, and takes what it has counted.
+/// The document that keeps the table in force for another while, and takes its counters.
 pub fn renew(table: &str) -> Value {
     let alive = json!({"set": {"family": "inet", "table": table, "name": "alive"}});
     document(vec![json!({"flush": alive}), live(table), counters(table)])
 }
 
-/// Takes what the table has counted: its counters begin anew. To list them, `nft` would read all sets
-/// first, which takes it 0.3 s where they hold 50,000 elements.
+/// The document that takes and resets the table's counters. Listing them would have `nft` read all
+/// sets first, which takes it 0.3 s where they hold 50,000 elements.
 pub fn count(table: &str) -> Value {
     document(vec![counters(table)])
 }
 
-/// Has the table removed.
+/// The document that removes the table.
 pub fn remove(table: &str) -> Value {
     document(vec![delete_table(table)])
 }
 
-/// Has a set of any table listed, with what it holds.
+/// The document that lists a set of any table with its elements.
 pub fn list_set(family: &str, table: &str, name: &str) -> Value {
     let of = json!({"family": family, "table": table, "name": name});
     document(vec![json!({"list": {"set": of}})])
 }
 
-/// What `nft` says of our counters: SYNs of clients, and of addresses in lists.
+/// The values of our counters in the output of `nft`: SYNs of clients, and of addresses in lists.
 pub fn counted(said: &Value) -> Option<[u64; 2]> {
     let items = said.get("nftables")?.as_array()?;
     let packets = |name: &str| {

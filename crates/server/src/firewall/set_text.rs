@@ -1,18 +1,18 @@
-//! What `nft` says of a set of addresses: the networks in it.
+//! Parses a set of addresses as `nft` prints it into the networks in it.
 
 use forebay_http::cidr::CidrBlock;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// More networks than these are taken from no set.
+/// The largest number of networks in a set; a larger set is an error.
 const MOST_NETWORKS: usize = 65_536;
 
-/// The networks of a set that `nft -j list set` has printed, by their first address and the bits that count. Elements
-/// whose time is over are not among what the kernel lists.
+/// The networks of a set that `nft -j list set` has printed, by their first address and prefix
+/// length. The kernel does not list expired elements.
 ///
 /// # Errors
-/// What is no address in it, or that there are too many.
+/// Which element is no address, or that there are too many networks.
 pub(super) fn networks(said: &Value) -> Result<Vec<(IpAddr, u8)>, String> {
     let items = said.get("nftables").and_then(Value::as_array);
     let set = items.into_iter().flatten().find_map(|item| item.get("set"));
@@ -20,7 +20,7 @@ pub(super) fn networks(said: &Value) -> Result<Vec<(IpAddr, u8)>, String> {
     if let Some(kind) = set.get("type").filter(|kind| !is_of_addresses(kind)) {
         return Err(format!("it holds {}, not addresses", named(kind)));
     }
-    // each once, in order, so that one that was read again can be compared
+    // each once and in order, so that a set that is read again can be compared
     let mut found = BTreeSet::new();
     for element in set.get("elem").and_then(Value::as_array).into_iter().flatten() {
         let blocks =
@@ -33,11 +33,11 @@ pub(super) fn networks(said: &Value) -> Result<Vec<(IpAddr, u8)>, String> {
     Ok(found.into_iter().collect())
 }
 
-/// Whether elements of this type can be addresses: others are told by each element.
+/// Whether elements of this type can be addresses. For a `typeof`, each element shows it.
 fn is_of_addresses(kind: &Value) -> bool {
     match kind {
         Value::String(name) => matches!(&**name, "ipv4_addr" | "ipv6_addr"),
-        // "typeof" of newer versions
+        // the "typeof" of newer nft versions
         Value::Object(_) => true,
         _ => false,
     }
@@ -51,9 +51,9 @@ fn named(kind: &Value) -> String {
     }
 }
 
-/// The networks of an element: an address, a network, a range, or one of these with a time, a counter or a comment.
-/// Addresses of IPv6 that stand for some of IPv4 are none: no packet comes from there, and the blocks of a policy would
-/// take them for those of IPv4.
+/// The networks of an element: an address, a network, a range, or one of these with a time, a
+/// counter or a comment. IPv6 addresses that stand for IPv4 ones are left out: no packet has such a
+/// source, and the blocks of a policy would take them for IPv4 addresses.
 fn blocks(element: &Value) -> Option<Vec<CidrBlock>> {
     let address = |value: &Value| value.as_str()?.parse::<IpAddr>().ok();
     let is_mapped = |ip: IpAddr| ip.is_ipv6() && ip.to_canonical().is_ipv4();
@@ -114,7 +114,7 @@ mod tests {
             assert_eq!(found, ["2001:db8::/32", "fd00::1/128"]);
         }
         assert!(texts(&set(json!("ipv4_addr"), Value::Null)).unwrap().is_empty());
-        // they stand in lists of addresses from which nothing comes
+        // such addresses occur in lists of bogus sources
         let mapped = json!([
             {"prefix": {"addr": "::ffff:0:0", "len": 96}},
             "::ffff:192.0.2.1",

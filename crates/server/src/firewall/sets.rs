@@ -1,7 +1,8 @@
-//! Sets of nftables that rules name by `client_set`: what they hold, and the thread that notices when that changes.
+//! Sets of nftables that rules name by `client_set`: their contents, and the thread that notices
+//! changes.
 //!
-//! In: the sets that the configuration in force names. Out: their networks, for the policy to be compiled of. What
-//! cannot be read stays as it was, and why is said once.
+//! In: the sets that the configuration in force names. Out: their networks, from which the policy
+//! is compiled. A set that cannot be read keeps its old contents, and the reason is logged once.
 
 use super::helper::{HelperMessage, HelperReply};
 use super::helper_process::Helper;
@@ -16,28 +17,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// Between two times the thread rests for so many times as long as the last has taken, at least.
+/// The shortest rest between two readings, as a multiple of the time that the last one took.
 const RESTS: u32 = 20;
 
-/// Reads sets, for the server that has given up the right to.
+/// Reads sets for the server, which has given up the right to.
 #[derive(Debug)]
 pub struct SetReader {
     helper: Mutex<Helper>,
     watched: Mutex<WatchedSets>,
 }
 
-/// What the thread goes by.
+/// The sets that the thread watches.
 #[derive(Debug, Default)]
 struct WatchedSets {
     names: Vec<FirewallSet>,
     interval: Duration,
     in_force: AddressSets,
-    /// What was said last of those that cannot be read.
+    /// The last logged reason for each set that cannot be read.
     troubles: BTreeMap<FirewallSet, String>,
     thread: Option<Thread>,
 }
 
-/// Why sets cannot be read at all.
+/// The message where sets cannot be read at all.
 pub const LATE: &str = "client_set: sets of the firewall are read by a process that is begun at the start, if a rule names \
                         one then: restart the server, or have another take its place (forebay upgrade)";
 
@@ -47,10 +48,11 @@ pub fn named(rules: &[RuleConfig]) -> Vec<FirewallSet> {
     all.cloned().collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Has `config` know what the sets hold that its rules name, and no others. Those that it knows are not read again.
+/// Fills `config.sets` with the contents of the sets that its rules name, and of no others. Sets
+/// that it already knows are not read again.
 ///
 /// # Errors
-/// There is no reader, and one is needed.
+/// When a set must be read and there is no reader.
 pub fn fill(config: &mut Config, reader: Option<&SetReader>) -> Result<(), &'static str> {
     let known = std::mem::take(&mut config.sets);
     let (old, new): (Vec<_>, Vec<_>) =
@@ -67,8 +69,8 @@ pub fn fill(config: &mut Config, reader: Option<&SetReader>) -> Result<(), &'sta
 }
 
 impl SetReader {
-    /// One for this configuration, if its rules name sets. It must be called before rights are given up, and before
-    /// there are threads.
+    /// Opens a reader for this configuration, if its rules name sets. Must be called before rights
+    /// are given up, and before there are threads.
     ///
     /// # Errors
     /// Why sets cannot be read on this machine.
@@ -80,7 +82,8 @@ impl SetReader {
         Ok(Some(Arc::new(SetReader { helper: Mutex::new(helper), watched: Mutex::default() })))
     }
 
-    /// What each of the sets holds. One that cannot be read holds what is in force, and nothing if it was never read.
+    /// Reads the contents of each set. A set that cannot be read keeps those in force, and is empty
+    /// if it was never read.
     fn read(&self, names: &[FirewallSet]) -> Vec<Arc<[Endpoint]>> {
         let parts = |set: &FirewallSet| [set.family.clone(), set.table.clone(), set.name.clone()];
         let message = HelperMessage::Sets(names.iter().map(parts).collect());
@@ -94,7 +97,7 @@ impl SetReader {
         each.map(|(set, answer)| watched.take(set, answer.map(|found| endpoints(&found)))).collect()
     }
 
-    /// This configuration is in force from now on.
+    /// Watches the sets of this configuration, which is in force from now on.
     pub fn go_by(&self, config: &Config) {
         let mut watched = lock(&self.watched);
         watched.names = named(&config.rules);
@@ -103,8 +106,8 @@ impl SetReader {
         watched.thread.iter().for_each(Thread::unpark);
     }
 
-    /// Looks at the sets from now on, on a thread of its own, which calls `tell` as long as they hold something else
-    /// than what is in force.
+    /// Starts a thread that watches the sets and calls `tell` as long as their contents differ from
+    /// those in force.
     ///
     /// # Errors
     /// Lack of threads.
@@ -136,7 +139,7 @@ impl SetReader {
 }
 
 impl SetReader {
-    /// Waits until sets are to be read again, for `rest` at least, and says which.
+    /// Waits until sets must be read again, for `rest` at least, and returns which.
     fn wait(&self, rest: Duration) -> Vec<FirewallSet> {
         let began = Instant::now();
         loop {
@@ -144,7 +147,7 @@ impl SetReader {
                 let watched = lock(&self.watched);
                 (watched.names.clone(), watched.interval)
             };
-            // a reload wakes it
+            // a reload unparks this thread
             match rest.max(interval).checked_sub(began.elapsed()) {
                 _ if names.is_empty() => thread::park(),
                 Some(left) if !left.is_zero() => thread::park_timeout(left),
@@ -155,7 +158,7 @@ impl SetReader {
 }
 
 impl WatchedSets {
-    /// What the set holds from now on, after it was asked for.
+    /// The contents of a set from now on, after an attempt to read it.
     fn take(
         &mut self,
         set: &FirewallSet,
@@ -167,7 +170,7 @@ impl WatchedSets {
                 if self.troubles.remove(set).is_some() {
                     say(format_args!("firewall: set {set}: is read again"));
                 }
-                // one and the same is compared at once
+                // unchanged contents keep their allocation, which makes later comparisons cheap
                 before.filter(|before| **before == found).cloned().unwrap_or(found)
             }
             Err(why) => {

@@ -1,4 +1,4 @@
-//! What the gate needs of this machine, and whether it is there.
+//! The gate's requirements, and whether this machine meets them.
 
 use super::KernelGate;
 use forebay_config::GateMode;
@@ -6,17 +6,17 @@ use forebay_sys::privileges;
 use std::fs;
 use std::path::Path;
 
-/// The oldest kernel that judges SYNs.
+/// The oldest kernel in which the gate can judge SYNs.
 const OLDEST: (u32, u32) = (6, 1);
 
-/// The oldest that makes connections of cookies that are not its own.
+/// The oldest kernel that makes connections of SYN cookies that are not its own.
 const OLDEST_FULL: (u32, u32) = (6, 9);
 
-/// What is needed, and whether it is there; `Err` says what is missing.
+/// A requirement, and whether it is met; `Err` says what is missing.
 pub(crate) type Need = (&'static str, Result<String, String>);
 
-/// What keeps this machine from having rules in its kernel, with everything that `gate` asks for, as far
-/// as a process can see without rights.
+/// The first unmet requirement for rules in the kernel, with everything that `gate` asks for, as
+/// far as a process without rights can see.
 pub(crate) fn lack(mode: GateMode) -> Option<String> {
     let mut seen = vec![built(), kernel(), types()];
     if mode == GateMode::Full {
@@ -25,7 +25,7 @@ pub(crate) fn lack(mode: GateMode) -> Option<String> {
     seen.into_iter().find_map(|(need, found)| Some(format!("{need}: {}", found.err()?)))
 }
 
-/// What the gate needs at all.
+/// The requirements of the rung `address`.
 pub(crate) fn needs() -> Vec<Need> {
     let mut needs = vec![built(), kernel(), types(), rights()];
     if has_all(&needs) {
@@ -34,17 +34,17 @@ pub(crate) fn needs() -> Vec<Need> {
     needs
 }
 
-/// Whether nothing is missing.
+/// Whether all requirements are met.
 pub(crate) fn has_all(needs: &[Need]) -> bool {
     needs.iter().all(|(_, found)| found.is_ok())
 }
 
-/// Whether the kernel takes what the rung `address` needs, or `full` if it `steers`.
+/// Whether the kernel loads the program of the rung `address`, or of `full` if it `steers`.
 fn loads(steers: bool) -> Result<String, String> {
     KernelGate::try_load(steers).map(|way| format!("it does; attached by {way}"))
 }
 
-/// What full needs besides.
+/// The further requirements of the rung `full`.
 pub(crate) fn needs_for_full() -> Vec<Need> {
     let mut needs = vec![kernel_for_full(), cookies()];
     if super::is_built() {
@@ -85,7 +85,7 @@ fn kernel() -> Need {
     ("Linux 6.1 or later", since(OLDEST))
 }
 
-/// Whether this kernel is as new.
+/// Whether this kernel is at least the `oldest`.
 fn since(oldest: (u32, u32)) -> Result<String, String> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release = release.trim();

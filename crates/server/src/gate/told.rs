@@ -1,4 +1,5 @@
-//! Which rules the kernel enforces, and why not the others: what `forebay check --gate` prints.
+//! The report of `forebay check --gate`: the rules that the kernel enforces, and why not the
+//! others.
 
 use forebay_config::answers::{self, NoAnswers};
 use forebay_config::{Config, GateMode, GateRules, MachineAddress, ProtectConfig};
@@ -7,7 +8,7 @@ use std::fmt::{self, Write};
 
 /// A line for each setting of a rule that refuses something.
 pub fn report(config: &Config) -> String {
-    // a configuration that was read has no rules that are none
+    // a configuration that was read has only valid rules
     let rules = config.policy().map(|policy| policy.rules().to_vec()).unwrap_or_default();
     let is_on = config.gate != GateMode::Off;
     let judges = config.gate == GateMode::Full && config.gate_rules == GateRules::FirstRequest;
@@ -37,7 +38,7 @@ pub fn report(config: &Config) -> String {
     text
 }
 
-/// For which sites and addresses the kernel gives answers.
+/// Adds for which sites and addresses the kernel gives answers.
 fn answered(text: &mut String, config: &Config) {
     let mut line = |what: fmt::Arguments<'_>, why: &[NoAnswers]| {
         let _ = match why {
@@ -68,7 +69,7 @@ fn answered(text: &mut String, config: &Config) {
               server that runs which these are, and why not the others.\n";
 }
 
-/// What is done for a server besides this one.
+/// Adds what the gate does for a protected server.
 fn protected(text: &mut String, config: &Config, other: &ProtectConfig, judges: bool) {
     let port = other.port();
     let _ = match (other.address, judges) {

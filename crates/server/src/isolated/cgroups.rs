@@ -1,5 +1,5 @@
-//! Limits of the stages: the processes of a stage share a control group of their own, by which the kernel shares
-//! processor and memory out.
+//! Limits of the stages. The processes of a stage share a control group of their own, through which
+//! the kernel distributes processor time and memory.
 //!
 //! ```text
 //!  the group of the supervisor ─┬─ forebay-4711-0 ─┬─ receive       one for each generation of stages, called as the
@@ -9,10 +9,12 @@
 //!                                                                   no processes
 //! ```
 //!
-//! What the kernel does not let the supervisor do is told once for each limit, and the stage goes on without it.
+//! A limit that the kernel does not let the supervisor set is logged once, and the stage runs
+//! without it.
 //!
-//! A generation's group goes with its processes. What a supervisor leaves that is killed, the next one removes: who uses
-//! a group holds a lock on its directory ([`cgroups`](crate::cgroups)). A group that cannot be removed is told.
+//! A generation's group is removed with its processes. The next supervisor removes the groups of
+//! one that was killed: a supervisor that uses a group holds a lock on its directory
+//! ([`cgroups`](crate::cgroups)). A group that cannot be removed is logged.
 
 use crate::cgroups::{
     BUSY, CgroupBase, CgroupController, CgroupHierarchy, CgroupMissing, STAGES, enable, enter,
@@ -24,11 +26,11 @@ use forebay_sys::wait_budget::WaitBudget;
 use std::fs::{self, File};
 use std::path::PathBuf;
 
-/// A limit of one stage: its key, who keeps it, and in which file, by the version of control groups.
+/// A limit of one stage: its key, its controller, and its file by the version of control groups.
 struct CgroupLimit {
     key: &'static str,
     controller: CgroupController,
-    /// File and text with version 1, and with version 2.
+    /// File and value with version 1; below it, those with version 2.
     one: (&'static str, u64),
     two: (&'static str, u64),
 }
@@ -39,7 +41,7 @@ fn limits(config: &Isolated, role: Role) -> Vec<CgroupLimit> {
     let mut add =
         |key, controller, one, two| limits.push(CgroupLimit { key, controller, one, two });
     if let Some(weight) = config.cpu_weight.of(role) {
-        // 100 is what others have, who have 1024 shares with version 1; fewer than 2 there are not
+        // the default weight of 100 corresponds to 1024 shares of version 1, whose minimum is 2
         let shares = (weight * 1024 / 100).max(2);
         add("cpu_weight", CgroupController::Cpu, ("cpu.shares", shares), ("cpu.weight", weight));
     }
@@ -57,7 +59,7 @@ fn limits(config: &Isolated, role: Role) -> Vec<CgroupLimit> {
     limits
 }
 
-/// Whether any stage is to have one.
+/// Whether any stage has a limit.
 fn are_wanted(config: &Isolated) -> bool {
     Role::ALL.into_iter().any(|role| !limits(config, role).is_empty())
 }
@@ -65,30 +67,32 @@ fn are_wanted(config: &Isolated) -> bool {
 /// The control groups of this machine, as far as they are needed.
 #[derive(Debug, Default)]
 pub(super) struct Cgroups {
-    /// Found at the first use.
+    /// The groups of the server, found at the first use.
     base: Option<CgroupBase>,
 }
 
-/// The groups of one generation of stages. They go with it: its processes must have ended.
+/// The groups of one generation of stages. Dropping this removes them: its processes must have
+/// ended.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    /// By hierarchy, locked.
+    /// The locked group in each hierarchy.
     roots: Vec<CgroupRoot>,
-    /// How long those are waited for that other processes have locked.
+    /// The time left to wait for groups that other processes have locked.
     lock_wait: WaitBudget,
 }
 
 #[derive(Debug)]
 struct CgroupRoot {
     path: PathBuf,
-    /// For as long as it is open, no other supervisor removes the group; `None` if another process has it locked.
+    /// While this is open, no other supervisor removes the group; `None` if another process has it
+    /// locked.
     _lock: Option<File>,
     stages: Vec<Role>,
 }
 
 impl Cgroups {
-    /// The groups of a generation with this name, and the limits in them. If it has programs run for requests, there
-    /// is room for groups of theirs.
+    /// Makes the groups of a generation with this name, and sets the limits in them. If the
+    /// generation runs programs for requests, their launcher gets room for groups, too.
     pub(super) fn groups(&mut self, name: &str, config: &Isolated, has_programs: bool) -> Groups {
         let mut groups = Groups::default();
         if !are_wanted(config) && !has_programs {
@@ -114,7 +118,7 @@ impl Cgroups {
 }
 
 impl CgroupLimit {
-    /// Sets it in the groups of a generation with this name.
+    /// Sets the limit in the groups of a generation with this name.
     fn set(
         &self,
         base: &mut CgroupBase,
@@ -135,7 +139,7 @@ impl CgroupLimit {
 }
 
 impl Groups {
-    /// That of this hierarchy, made if need be.
+    /// The group in this hierarchy, made if it does not exist.
     fn root(
         &mut self,
         hierarchy: &CgroupHierarchy,
@@ -153,7 +157,7 @@ impl Groups {
         Ok(&mut self.roots[at])
     }
 
-    /// A process that has been started is one of a stage.
+    /// Moves a started process into the groups of its stage.
     pub(super) fn enter(&self, role: Role, process: u32) {
         for root in self.roots.iter().filter(|root| root.stages.contains(&role)) {
             if let Err(missing) = enter(&root.path.join(role.name()), process) {
@@ -189,7 +193,7 @@ mod tests {
     use forebay_sys::file::try_lock;
     use std::time::Duration;
 
-    /// A directory stands for the group of version 2 that a service manager has given.
+    /// A directory stands for a group of version 2 that the service manager has delegated.
     #[test]
     fn groups_are_made_with_their_limits_by_version_2() {
         let base = std::env::temp_dir().join(format!("forebay-cgroups-{}", std::process::id()));
@@ -214,13 +218,13 @@ mod tests {
         assert_eq!(read(CONTROLS), "+memory");
         groups.enter(Role::Respond, 7);
         assert_eq!(read("respond/cgroup.procs"), "7");
-        // there is no controller for it, and so nothing to enter
+        // this stage has no limits, and so no group to enter
         groups.enter(Role::Process, 8);
         assert!(!base.join(name).join("process").exists());
         fs::remove_dir_all(&base).unwrap();
     }
 
-    /// Any user could take limits away who may read the directory of a group.
+    /// Otherwise any user that may read the group's directory could take its limits away.
     #[test]
     fn a_group_that_another_process_has_locked_has_its_limits() {
         let name = format!("forebay-cgroups-locked-{}", std::process::id());

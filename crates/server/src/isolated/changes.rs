@@ -1,8 +1,10 @@
-//! What operators have changed while stages run, so that it outlives the process that holds it: bans by command,
-//! settings by `policy set`, and the keys of tickets, so that clients resume their sessions of TLS.
+//! Changes that operators make while stages run, kept so that they outlive the process that holds
+//! them: bans by command, settings by `policy set`, and the keys of tickets, so that clients can
+//! resume their TLS sessions.
 //!
-//! Receive is asked for it after each change; the supervisor keeps it, in the form in which servers hand it to one
-//! another in an upgrade, and leaves it where receive looks when it starts: after a crash, a reload, or an upgrade.
+//! The supervisor asks receive for the changes after each command that changes something. It keeps
+//! them in the form in which servers hand them over in an upgrade, and writes them to a file that
+//! receive reads when it starts: after a crash, a reload, or an upgrade.
 
 use crate::upgrade::handed::{Handed, HandedBan, HandedOverride};
 use forebay_config::{Config, PolicyOverride, Role};
@@ -12,25 +14,26 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The command by which the supervisor asks receive.
+/// The command by which the supervisor asks receive for its changes.
 pub const ASKED_BY: &str = "changes";
 
-/// How the command begins by which the supervisor tells receive of bans: in place of those by command.
+/// The beginning of the command by which the supervisor replaces receive's bans by command.
 pub const BANS: &str = "changes bans\n";
 
-/// How the command begins by which the supervisor tells receive that another server has its clients, and at which
-/// addresses none has them. Receive answers once it accepts no more at the others.
+/// The beginning of the command by which the supervisor informs receive that another server has its
+/// clients; the addresses that no server has any more follow. Receive answers once it accepts only
+/// at those.
 pub const LEAVE: &str = "leave\n";
 
-/// The name of the file in the directory of the stages.
+/// The name of the file with the changes, in the directory of the stages.
 const FILE: &str = "changes.json";
 
-/// What was changed: what is handed in an upgrade, and nothing that has a descriptor.
+/// The changes: the part of what is handed over in an upgrade that needs no descriptor.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes(Handed);
 
 impl Changes {
-    /// As receive has said it.
+    /// Parses the changes in the form in which receive sends them.
     ///
     /// # Errors
     /// When the text is something else.
@@ -38,32 +41,32 @@ impl Changes {
         Ok(Changes::of(&serde_json::from_str(text)?))
     }
 
-    /// Of what the server before has handed.
+    /// Takes the changes from what the predecessor has handed over.
     pub(super) fn of(handed: &Handed) -> Changes {
         let Handed { bans, overrides, tickets, .. } = handed.clone();
         Changes(Handed { bans, overrides, tickets, ..Handed::default() })
     }
 
-    /// For a server that takes the place.
+    /// The changes in the form for a successor.
     pub(super) fn handed(&self) -> Handed {
         self.after_reload().0
     }
 
-    /// Takes these bans in place of those by command; says whether they are others.
+    /// Replaces the bans by command; returns whether they differ.
     pub(super) fn set_bans(&mut self, bans: &[HandedBan]) -> bool {
         let are_others = self.0.bans != bans;
         self.0.bans = bans.to_vec();
         are_others
     }
 
-    /// What is left of it by a reload.
+    /// The changes that stay in force after a reload.
     pub(super) fn after_reload(&self) -> Changes {
         let mut handed = self.0.clone();
         handed.overrides.retain(|one| !one.until_reload);
         Changes(handed)
     }
 
-    /// Leaves it in this directory, in one step, for processes that start from now on.
+    /// Writes the changes to this directory, in one step, for processes that start from now on.
     pub(super) fn leave_in(&self, links: &Path) -> io::Result<()> {
         let new = links.join("changes.new");
         let mut options = OpenOptions::new();
@@ -74,7 +77,7 @@ impl Changes {
     }
 }
 
-/// What was changed before the process that this configuration is for has started: only receive holds it.
+/// The changes made before the process of this configuration started; only receive reads them.
 pub fn left(config: &Config) -> Option<Handed> {
     let place = config.place.as_ref().filter(|place| place.role == Role::Receive)?;
     let text = fs::read(place.links.join(FILE)).ok()?;
@@ -87,7 +90,7 @@ pub fn left(config: &Config) -> Option<Handed> {
     }
 }
 
-/// Overrides that hold until a reload are told from those that are kept beyond it.
+/// Marks the overrides that hold only until a reload, apart from those that are kept beyond it.
 pub fn settle_overrides(config: &mut Config, handed: &[HandedOverride]) {
     for PolicyOverride { assignment, is_kept, .. } in &mut config.assigned {
         *is_kept = !handed.iter().any(|one| one.until_reload && one.assignment == *assignment);

@@ -1,4 +1,4 @@
-//! What the supervisor does with commands that receive answers, and with what they change.
+//! How the supervisor handles commands that receive answers, and the changes they make.
 
 use super::changes::{self, Changes};
 use super::generation::Generation;
@@ -20,13 +20,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// How often, and how many times, receive is asked to judge in the kernel: for as long as a stage may take to serve.
+/// How often, and how many times, receive is asked to judge in the kernel: together the longest
+/// time that a stage may take until it serves.
 const JUDGE_AGAIN: Duration = Duration::from_millis(200);
 const JUDGE_TRIES: usize = 300;
 
 impl Supervisor {
-    /// Has receive answer a command. One that changes something waits for the one before it, so that what is known of
-    /// changes is never older than it was; and for stages that rise: it is for them.
+    /// Has receive answer a command. A command that changes something waits for the one before it,
+    /// so that the known changes are never older than those in force. While new stages rise it
+    /// waits, too, and then goes to them.
     pub(super) fn relay(&mut self, command: String, reply: Reply<CommandAnswer>) {
         let changes = relayed::changes(&command);
         let why = match (self.place, &self.serving) {
@@ -54,11 +56,12 @@ impl Supervisor {
                 }
             }
         };
-        // a command that went away needs no answer
+        // the client may have gone away
         let _ = reply.send(CommandAnswer::failed(why));
     }
 
-    /// What was changed outlives receive before the command hears that it holds.
+    /// Handles receive's answer. A change is stored, so that it outlives receive, before the
+    /// command gets its answer.
     pub(super) fn hear_answer(&mut self, relayed: RelayedAnswer) {
         let RelayedAnswer { mut answer, change, generation, reply } = relayed;
         if let Some(changed) = change {
@@ -70,14 +73,14 @@ impl Supervisor {
                 answer = CommandAnswer::failed(why);
             }
         }
-        // a command that went away needs no answer
+        // the client may have gone away
         let _ = reply.send(answer);
     }
 
-    /// Keeps what receive has said, and leaves it for the next one.
+    /// Keeps the changes that receive has reported, and writes them for the next receive.
     ///
     /// # Errors
-    /// When the next one would not know it, which standard error says, too.
+    /// When the next receive would not get the changes, which is logged to standard error, too.
     pub(super) fn take_changes(&mut self, generation: u64, text: &str) -> io::Result<()> {
         let Some(serving) = self.serving.as_ref().filter(|_| generation == self.served_by) else {
             return Ok(());
@@ -95,18 +98,18 @@ impl Supervisor {
         })
     }
 
-    /// The keys of tickets outlive receive, too.
+    /// Asks a new receive for its changes, because the keys of tickets must outlive it, too.
     pub(super) fn ask_for_changes(&self, generation: u64, directory: &Path) {
         let (socket, tell) = (relayed::socket(directory), self.tell.clone());
         let ask = move || {
             let changed = relayed::changed_by_now(&socket);
             changed.map(|text| tell.send(SupervisorEvent::Changed(generation, text)))
         };
-        // without a thread they are known after the next change
+        // without a thread the keys are fetched at the next change
         let _ = thread::Builder::new().name("relay".to_owned()).spawn(ask);
     }
 
-    /// Bans that the server before had last, where it goes on with its own until it is replaced.
+    /// Restores the last bans of the predecessor, where it kept its own until it was replaced.
     pub(super) fn restore_bans(&mut self, bans: &[HandedBan]) {
         if !self.changes.set_bans(bans) {
             return;
@@ -132,7 +135,8 @@ impl Supervisor {
         }
     }
 
-    /// A program that stays speaks with receive. Without it the connection ends, and says why.
+    /// Connects a program that stays to receive. Without a receive the connection is closed with an
+    /// error line.
     pub(super) fn relay_session(&self, program: UnixStream, received: Vec<u8>) {
         let end = program.try_clone();
         let relayed = match &self.serving {
@@ -150,8 +154,8 @@ impl Supervisor {
         }
     }
 
-    /// The receive of these stages judges in the kernel from now on, and its rules are the firewall's: also where those of
-    /// another were since.
+    /// Has the receive of these stages judge in the kernel from now on, and set the firewall's
+    /// rules, also where those of another generation were in force since.
     pub(super) fn have_judged_by(&self, generation: &Generation) {
         if generation.config.gate == GateMode::Off && self.common.firewall.is_none() {
             return;
@@ -159,7 +163,7 @@ impl Supervisor {
         let (gate, number) = (Arc::clone(&self.common.gate), generation.number);
         let socket = relayed::socket(generation.directory());
         let ask = move || {
-            // a receive that is started again just now hears it when it serves
+            // a receive that is being restarted gets the command once it serves
             let mut last = String::new();
             for _ in 0..JUDGE_TRIES {
                 let answer =
@@ -177,7 +181,7 @@ impl Supervisor {
         }
     }
 
-    /// All processes there are, and other software in their place.
+    /// The status of all processes, and of other software in their place.
     pub(super) fn instances(&self) -> Vec<InstanceStatus> {
         let others = |serving: &Generation| {
             let of = |role: Role| {

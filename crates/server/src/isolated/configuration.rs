@@ -1,17 +1,18 @@
-//! By which configuration a stage answers, in a few bytes: stages on other machines say it, and `forebay status` tells
-//! those whose is another.
+//! An identifier of the configuration by which a stage answers, in a few bytes. Stages on other
+//! machines report it, and `forebay status` shows those whose configuration differs.
 //!
-//! What differs from machine to machine is left out: addresses, keys, roots, logs, limits of processes.
+//! Settings that differ from machine to machine are left out: addresses, keys, roots, logs, limits
+//! of processes.
 
 use forebay_config::Config;
 use forebay_upstream::balance::hash;
 
-/// Version and configuration, as answers to pings say them.
+/// Version and configuration, as answers to pings carry them.
 pub(super) fn said(config: &Config) -> String {
     format!("{} {:016x}", env!("CARGO_PKG_VERSION"), hash(shared(config).as_bytes()))
 }
 
-/// All that decides about answers, in the same form in each process of one version.
+/// All settings that affect answers, in the same form in each process of one version.
 fn shared(config: &Config) -> String {
     let mut sites = config.sites.clone();
     for site in &mut sites {
@@ -27,11 +28,12 @@ fn shared(config: &Config) -> String {
     format!("{sites:?} {classes:?}")
 }
 
-/// How what another machine says differs from what is said here, in words; `None` if it does not.
+/// How another machine's identifier differs from our own, in words; `None` if it does not.
 pub(super) fn difference(own: &str, theirs: &str) -> Option<String> {
     let (version, configuration) = theirs.split_once(' ').unwrap_or((theirs, ""));
     match own.split_once(' ') {
-        // two versions may print the same configuration otherwise
+        // two versions may print the same configuration differently, so only the version is
+        // reported
         Some((own, _)) if own != version => Some(format!("version {version}")),
         Some((_, own)) if own != configuration => Some("another configuration".to_owned()),
         _ => None,
@@ -60,7 +62,7 @@ mod tests {
             assert_eq!(said(&isolated::at(read(text), place)), own, "{role}");
         }
         assert_eq!(difference(&own, &own), None);
-        // where files are, and how many processes there are, is each machine's own affair
+        // paths of files and numbers of processes do not count
         for same in [text.replace("process = 1", "process = 2"), text.replace("/srv", "/other")] {
             assert_eq!(said(&read(&same)), own);
         }

@@ -1,4 +1,5 @@
-//! Upstreams that commands have drained: known to the supervisor, and told to processes of respond that come later.
+//! Upstreams that commands have drained. The supervisor knows them, and announces them to processes
+//! of respond that start later.
 
 use crate::control_socket;
 use forebay_sys::stderr::say;
@@ -9,11 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How often, and how many times, a process that was just started is told: for as long as it may take to serve.
+/// How often, and how many times, a drain is sent to a process that was just started: together the
+/// longest time that it may take until it serves.
 const AGAIN: Duration = Duration::from_millis(100);
 const TRIES: usize = 600;
 
-/// The upstreams that were drained by commands, by the names that lists have.
+/// The upstreams that were drained by commands, under the names that lists show.
 #[derive(Clone, Default)]
 pub(super) struct DrainedUpstreams(Arc<Mutex<BTreeSet<String>>>);
 
@@ -22,8 +24,8 @@ impl DrainedUpstreams {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A command has succeeded, and this was its answer, which begins with the name that lists have: others write the same
-    /// upstream in another way.
+    /// Records a command that has succeeded. The name is taken from its answer, which begins with
+    /// the name that lists show: the command may write the same upstream differently.
     pub(super) fn note(&self, question: &str, answer: &str) {
         let Some((name, _)) = answer.split_once(" is ") else { return };
         match question.split_once(' ') {
@@ -33,7 +35,7 @@ impl DrainedUpstreams {
         }
     }
 
-    /// Tells processes that were just started what is drained, on a thread of its own.
+    /// Sends the drains to processes that were just started, on a thread of its own.
     pub(super) fn tell(&self, sockets: Vec<PathBuf>) {
         if sockets.is_empty() || self.lock().is_empty() {
             return;
@@ -46,10 +48,10 @@ impl DrainedUpstreams {
     }
 
     fn tell_one(&self, socket: &Path) {
-        // not locked while processes are waited for
+        // the lock is not held during the waits for processes
         let names = self.lock().clone();
         for name in names {
-            // an answer that says no is one, too: a reload may have taken the upstream away
+            // a refusal is an answer, too: a reload may have removed the upstream
             let heard = (0..TRIES).any(|_| {
                 let is_wanted = self.lock().contains(&name);
                 let heard = !is_wanted
@@ -66,7 +68,7 @@ impl DrainedUpstreams {
     }
 }
 
-/// Does this on a thread of its own.
+/// Runs `work` on a thread of its own.
 ///
 /// # Errors
 /// Lack of threads.

@@ -1,4 +1,4 @@
-//! How a process has ended: by itself, or because somebody told it to.
+//! How a process has ended: by itself, or by order of an operator or the kernel.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM};
 use std::fmt;
@@ -11,8 +11,8 @@ use std::process::ExitStatus;
 pub(super) struct Ending(pub(super) ExitStatus);
 
 impl Ending {
-    /// Whether it has crashed. Operators end processes by SIGKILL and the signals that ask for an end, and the
-    /// kernel by SIGKILL, too, when there is no memory.
+    /// Whether the process has crashed. SIGKILL and the signals that ask for an end come from
+    /// operators; the kernel sends SIGKILL, too, when memory runs out.
     pub(super) fn was_by_itself(self, memory: &mut OutOfMemory) -> bool {
         match (self.0.code(), self.0.signal()) {
             (Some(code), _) => code != 0,
@@ -33,7 +33,8 @@ impl fmt::Display for Ending {
     }
 }
 
-/// How many processes of the machine the kernel has ended because there was no memory (since Linux 4.13).
+/// The number of processes on the machine that the kernel has killed for want of memory (since
+/// Linux 4.13).
 #[derive(Debug)]
 pub(super) struct OutOfMemory {
     known: Option<u64>,
@@ -44,7 +45,7 @@ impl OutOfMemory {
         OutOfMemory { known: count(&fs::read_to_string(VMSTAT).unwrap_or_default()) }
     }
 
-    /// Whether there was one since the last time.
+    /// Whether the kernel has killed a process since the last call.
     fn has_ended_one(&mut self) -> bool {
         let next = OutOfMemory::new();
         let is_more = next.known > self.known;

@@ -1,12 +1,13 @@
-//! All processes that have one configuration, from their start to their end.
+//! A generation: all processes that have one configuration, from their start to their end.
 //!
 //! ```text
 //!   start           all serve           end               none is left
 //!  ──────► rising ────────────► serving ──────► ending ────────────────► over
 //! ```
 //!
-//! Rising, those that answer are there before those that ask. Serving, what ends is started again. Ending, those
-//! that ask go before those that answer: what is under way comes to its end.
+//! A rising generation starts the stages that answer before those that ask. A serving one starts
+//! ended processes again. An ending one ends the stages that ask before those that answer, so that
+//! requests under way are completed.
 
 use super::cgroups::{Cgroups, Groups};
 use super::changes::Changes;
@@ -39,105 +40,106 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Connections of the stage before that wait for an instance.
+/// The listen backlog for connections of the stage before.
 const BACKLOG: i32 = 4096;
 
-/// A process that has ended is started again after so long; twice as long each time.
+/// The wait before an ended process is started again; it doubles each time up to the limit below.
 const FIRST_REST: Duration = Duration::from_millis(50);
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
-/// One that has lived for so long is started again as if it were the first time.
+/// The lifetime after which the wait begins anew with the shortest.
 const LIVES: Duration = Duration::from_secs(10);
 
-/// How long the processes of a stage may take until they serve.
+/// The longest time for the processes of a stage to serve.
 const READY: Duration = Duration::from_secs(60);
 
-/// How long processes have to end beyond the time for a drain, before they are killed.
+/// The time beyond that of a drain after which processes are killed.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// And when they are to end at once.
+/// The time after which processes are killed that must end at once.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
-/// A thread that connects needs hardly any stack.
+/// The stack of a thread that only connects.
 const CONNECT_STACK_BYTES: usize = 64 * 1024;
 
-/// What is the same for all generations.
+/// The state that all generations share.
 pub(super) struct SupervisorShared {
     /// The configuration file.
     pub(super) file: PathBuf,
-    /// The program; an upgrade replaces the file.
+    /// The path of the program; an upgrade replaces the file.
     pub(super) program: PathBuf,
     /// The listening sockets, for `receive`.
     pub(super) sockets: Vec<OwnedFd>,
-    /// What receive has in the kernel.
+    /// The gate of receive.
     pub(super) gate: Arc<GateKeeper>,
-    /// The table of the machine's firewall, if it has one.
+    /// The table in the machine's firewall, if there is one.
     pub(super) firewall: Option<Arc<Firewall>>,
-    /// Those at which other machines ask stages, by the stages' numbers.
+    /// The sockets at which other machines ask stages, by the stages' numbers.
     pub(super) asked: [Vec<OwnedFd>; 3],
 }
 
-/// All processes that have one configuration.
+/// The processes that have one configuration.
 pub(super) struct Generation {
     pub(super) number: u64,
     common: Arc<SupervisorShared>,
     pub(super) config: Config,
-    /// The program, whatever becomes of its file.
+    /// The program, which stays the same when its file is replaced.
     program: Program,
     links: Links,
     groups: Groups,
-    /// What the files of keys were before it was started.
+    /// The stamps of the key files before this generation was started.
     pub(super) keys: Stamps,
-    /// Whom stages become, but for *process*: by numbers of user and group. The supervisor stays what it is.
+    /// The user and group IDs that stages other than *process* take. The supervisor keeps its own.
     user: Option<(u32, u32)>,
     slots: Vec<ProcessSlot>,
-    /// Processes that were started again since these were asked for.
+    /// Processes that were started again since the last
+    /// [`take_restarted`](Generation::take_restarted).
     restarted: Vec<(Role, u64)>,
     phase: GenerationPhase,
 }
 
-/// A place for a process.
+/// A slot for the process of one instance.
 struct ProcessSlot {
     role: Role,
     instance: u64,
     child: Option<Child>,
     started: Instant,
     rest: Duration,
-    /// When it is started again.
+    /// When the process is started again.
     due: Option<Instant>,
-    /// How often it was.
+    /// How often the process was started again.
     restarts: u64,
 }
 
-/// How far a generation is.
+/// The phase in the life of a generation.
 enum GenerationPhase {
     Rising {
-        /// The stage whose processes are waited for.
+        /// The stage whose processes do not all serve yet.
         role: Role,
-        /// So many of them have not said that they serve.
+        /// The number of its processes that have not reported that they serve.
         missing: usize,
         since: Instant,
         _hearing: Hearing,
     },
     Serving,
     Ending {
-        /// The stage that was told to end; those before it have ended.
+        /// The stage that was asked to end; those before it have ended.
         role: Role,
-        /// How those that follow are told.
+        /// The signal for the stages that follow.
         signal: i32,
-        /// Clients of *receive* may ask once more.
+        /// Whether clients of *receive* may ask once more.
         is_replaced: bool,
-        /// What is left then is killed.
+        /// When the remaining processes are killed.
         until: Option<Instant>,
     },
 }
 
 impl Generation {
-    /// Starts the processes of the last stage; the others follow as these say that they serve. `tell` is called
-    /// for each that does, and [`ready`](Generation::ready) is to be called then.
+    /// Starts the processes of the last stage; the others follow when these report that they serve.
+    /// `tell` is called for each that does, and the caller then calls [`ready`](Generation::ready).
     ///
     /// # Errors
-    /// What is in the way.
+    /// Why the first stage cannot be started.
     pub(super) fn start(
         number: u64,
         common: &Arc<SupervisorShared>,
@@ -178,10 +180,10 @@ impl Generation {
         Ok(generation)
     }
 
-    /// One more of its processes serves.
+    /// Counts one more process that serves, and starts the next stage after the last one.
     ///
     /// # Errors
-    /// What is in the way of the next.
+    /// Why the next stage cannot be started.
     pub(super) fn ready(&mut self) -> Result<(), RunError> {
         let GenerationPhase::Rising { role, missing, .. } = &mut self.phase else { return Ok(()) };
         *missing = missing.saturating_sub(1);
@@ -189,7 +191,8 @@ impl Generation {
         if *missing > 0 { Ok(()) } else { self.rise(next) }
     }
 
-    /// Starts the processes of this stage; where other software does its part, those of the stage before.
+    /// Starts the processes of this stage or, where other software takes its part, of the stage
+    /// before.
     fn rise(&mut self, mut from: Option<Role>) -> Result<(), RunError> {
         while let Some(next) = from {
             let slots = 0..self.slots.len();
@@ -214,10 +217,10 @@ impl Generation {
         let mut own = None;
         if role != Role::Receive {
             let path = place.socket(role, instance);
-            // where an instance has ended nobody listens: that nothing ran is certain then
+            // an ended instance has no listener, so a caller can be certain that nothing ran
             let _ = fs::remove_file(&path);
             let (socket, file) = unix::listen_for(&path, BACKLOG, self.user)?;
-            // its file goes with the directory
+            // the socket's file is removed with the directory
             file.leave();
             own = Some(socket);
         }
@@ -231,7 +234,8 @@ impl Generation {
             let (asks, broker) = broker::pair()?;
             passing = passing.with_connector(&asks)?;
             let mut to = addresses(&place, &self.config, Role::Respond);
-            // behind these: see `connect_beside` of the application
+            // the collectors' numbers follow those of the instances: see `connect_beside` of the
+            // application
             to.extend(self.config.traces.to.iter().map(|collector| collector.address.clone()));
             connect_for(broker, to)?;
         }
@@ -260,7 +264,7 @@ impl Generation {
         StageProcess { role, instance, file, links }
     }
 
-    /// Whether its processes can still be asked: their sockets are there.
+    /// Whether the sockets of its processes still exist, so that they can be asked.
     pub(super) fn is_reachable(&self) -> bool {
         let asked =
             self.slots.iter().filter(|slot| slot.child.is_some() && slot.role != Role::Receive);
@@ -271,12 +275,12 @@ impl Generation {
         self.links.are_there(asked.map(place))
     }
 
-    /// The directory with their sockets.
+    /// The directory with the sockets of its processes.
     pub(super) fn directory(&self) -> &Path {
         self.links.path()
     }
 
-    /// Whether all of it serves.
+    /// Whether all its stages serve.
     pub(super) fn serves(&self) -> bool {
         matches!(self.phase, GenerationPhase::Serving)
     }
@@ -286,7 +290,8 @@ impl Generation {
         self.slots.iter().all(|slot| slot.child.is_none())
     }
 
-    /// When [`go_on`](Generation::go_on) has something to do, if nothing happens.
+    /// The next time at which [`go_on`](Generation::go_on) has something to do, unless an event
+    /// comes first.
     pub(super) fn due(&self) -> Option<Instant> {
         let dues = self.slots.iter().filter_map(|slot| slot.due);
         match &self.phase {
@@ -296,10 +301,10 @@ impl Generation {
         }
     }
 
-    /// Takes note of processes that have ended, and does what is due.
+    /// Reaps processes that have ended, and does what is due.
     ///
     /// # Errors
-    /// A generation that rises cannot: one of its processes has ended, or does not serve.
+    /// When a rising generation fails: one of its processes has ended, or does not serve in time.
     pub(super) fn go_on(&mut self, memory: &mut OutOfMemory) -> Result<(), RunError> {
         let now = Instant::now();
         let failed = self.reap(now, memory);
@@ -324,10 +329,10 @@ impl Generation {
         }
     }
 
-    /// Takes note of processes that have ended, and returns the last of them.
+    /// Reaps processes that have ended, and returns the last of them.
     fn reap(&mut self, now: Instant, memory: &mut OutOfMemory) -> Option<(Role, Ending)> {
         let mut last = None;
-        // who still asks finds somebody who answers
+        // stages behind the ending one are started again: those that still ask must get answers
         let starts_again = |role: Role| match self.phase {
             GenerationPhase::Rising { .. } => false,
             GenerationPhase::Serving => true,
@@ -356,7 +361,7 @@ impl Generation {
         last
     }
 
-    /// Starts those again whose time has come.
+    /// Starts the ended processes again whose wait is over.
     fn restart(&mut self, now: Instant) {
         for at in 0..self.slots.len() {
             if self.slots[at].due.is_none_or(|due| due > now) {
@@ -382,18 +387,20 @@ impl Generation {
         std::mem::take(&mut self.restarted)
     }
 
-    /// Begins to end: first what clients see. SIGQUIT gives them all the time that they take.
+    /// Begins the end with the stage that clients see. SIGQUIT gives clients as much time as they
+    /// need.
     pub(super) fn end(&mut self, signal: i32) {
         let time = self.wait(signal).unwrap_or_default() + self.config.timeouts.drain;
         self.begin_to_end(signal, signal, time, false);
     }
 
-    /// Begins to end, where another generation has the clients that come from now on.
+    /// Begins the end where another generation has the new clients.
     pub(super) fn be_replaced(&mut self) {
         self.begin_to_end(SIGUSR2, SIGTERM, self.config.timeouts.drain, true);
     }
 
-    /// The same where that is one of another supervisor: there is more time.
+    /// Begins the end where a generation of another supervisor has the new clients: there is more
+    /// time.
     pub(super) fn be_replaced_by_upgrade(&mut self) {
         self.begin_to_end(UPGRADED, SIGTERM, self.config.timeouts.upgrade, true);
     }
@@ -401,7 +408,7 @@ impl Generation {
     fn begin_to_end(&mut self, first: i32, signal: i32, time: Duration, is_replaced: bool) {
         let until = Instant::now() + time + MARGIN;
         let until = (signal != SIGQUIT).then_some(until);
-        // where no clients come, the stages of other machines do
+        // without a receive, the first stage here is the one that other machines ask
         let asked = |role: &Role| self.slots.iter().any(|slot| slot.role == *role);
         let role = Role::ALL.into_iter().find(asked).unwrap_or(Role::Receive);
         self.phase = GenerationPhase::Ending { role, signal, is_replaced, until };
@@ -409,7 +416,7 @@ impl Generation {
         self.end_next(Instant::now());
     }
 
-    /// How long it may take to end, once it is told to.
+    /// The longest time that the end may take after the signal.
     pub(super) fn drains_for(&self) -> Duration {
         self.config.timeouts.drain + MARGIN
     }
@@ -420,7 +427,7 @@ impl Generation {
         (signal != SIGINT && !wait.is_zero()).then_some(wait)
     }
 
-    /// The wait before its drain is over: [`end`](Generation::end) again.
+    /// Ends the wait before the drain, and signals as [`end`](Generation::end) does.
     pub(super) fn end_wait(&mut self, signal: i32) {
         if let GenerationPhase::Ending { role: Role::Receive, until, .. } = &mut self.phase {
             *until = until.map(|_| Instant::now() + self.config.timeouts.drain + MARGIN);
@@ -428,7 +435,7 @@ impl Generation {
         }
     }
 
-    /// Clients that are idle are not waited for any more.
+    /// Stops waiting for idle clients.
     pub(super) fn drain(&mut self) {
         if let GenerationPhase::Ending { is_replaced, .. } = &mut self.phase
             && std::mem::take(is_replaced)
@@ -437,18 +444,18 @@ impl Generation {
         }
     }
 
-    /// All of it ends at once.
+    /// Ends all stages at once.
     pub(super) fn end_at_once(&mut self, signal: i32) {
         let soon = Instant::now() + AT_ONCE;
         if let GenerationPhase::Ending { role, until, .. } = &mut self.phase {
-            // nothing is started again
+            // as the last stage is ending, no process is started again
             *role = Role::Respond;
             *until = Some(until.map_or(soon, |until| until.min(soon)));
         }
         Role::ALL.into_iter().for_each(|role| self.signal(role, signal));
     }
 
-    /// The next stage ends when the one before has; in the end all do.
+    /// Ends the next stage once the one before has ended, and so on to the last.
     fn end_next(&mut self, now: Instant) {
         let GenerationPhase::Ending { mut role, signal, is_replaced, until } = self.phase else {
             return;
@@ -479,12 +486,12 @@ impl Generation {
         }
     }
 
-    /// Whether clients can have come to it.
+    /// Whether a receive of this generation still runs, which may have clients.
     pub(super) fn has_clients(&self) -> bool {
         self.slots.iter().any(|slot| slot.role == Role::Receive && slot.child.is_some())
     }
 
-    /// Its log files are opened again.
+    /// Has receive open its log files again.
     pub(super) fn reopen_logs(&self) {
         self.signal(Role::Receive, SIGUSR1);
     }
@@ -496,7 +503,7 @@ impl Generation {
         });
     }
 
-    /// Its processes.
+    /// The status of its processes.
     pub(super) fn instances(&self) -> impl Iterator<Item = InstanceStatus> {
         let now = Instant::now();
         self.slots.iter().map(move |slot| {
@@ -521,7 +528,7 @@ impl Generation {
 }
 
 impl Drop for Generation {
-    /// Ends what is left without a word.
+    /// Kills the remaining processes without a log line.
     fn drop(&mut self) {
         for mut child in self.slots.iter_mut().filter_map(|slot| slot.child.take()) {
             let _ = child.kill();
@@ -530,7 +537,7 @@ impl Drop for Generation {
     }
 }
 
-/// Those that answer are there before those that ask.
+/// The slots of all processes, those that answer before those that ask.
 fn slots(config: &Config) -> Vec<ProcessSlot> {
     let of = |role: Role| {
         (1..=config.isolated.instances(role)).map(move |instance| ProcessSlot {
@@ -546,7 +553,8 @@ fn slots(config: &Config) -> Vec<ProcessSlot> {
     Role::ALL.into_iter().rev().flat_map(of).collect()
 }
 
-/// Makes the connections of a process to the next stage, until it ends.
+/// Starts a thread that makes the connections of a process to the next stage, until the process
+/// ends.
 fn connect_for(broker: Broker, to: Vec<UpstreamAddress>) -> io::Result<()> {
     let connect = move |number: u32| match to.get(number as usize) {
         Some(address) => address.connect(),

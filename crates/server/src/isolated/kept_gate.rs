@@ -1,12 +1,13 @@
-//! The gate of receive, kept by the supervisor: a crash of receive takes nothing of it away, and the next receive goes on
-//! with what was charged.
+//! The gate of receive. The supervisor keeps it, so that a crash of receive removes nothing of it,
+//! and the next receive goes on with the charges made so far.
 //!
-//! In: what receive has in the kernel, over a [`mod@forebay_sys::line`], each time that it has changed: a text and
-//! descriptors, as in an upgrade. Out: the same, for the receive that starts next, or the server that takes the place.
-//! While there is no receive, the kernel judges on by the rules of the last.
+//! In: the state of receive in the kernel, sent over a [`mod@forebay_sys::line`] each time that it
+//! has changed: a text and descriptors, as in an upgrade. Out: the same state, for the receive that
+//! starts next, or for a successor. While no receive runs, the kernel still judges by the rules of
+//! the last one.
 //!
-//! One generation judges at a time. The receive of another makes its gate ready, and judges when the supervisor says so
-//! ([`JUDGE`]).
+//! Only one generation judges at a time. The receive of another makes its gate ready, and judges
+//! when the supervisor commands it ([`JUDGE`]).
 
 use crate::upgrade::handed;
 use forebay_handler::policy::enforced::{HandedKernel, KernelGate};
@@ -22,43 +23,45 @@ use std::time::Duration;
 /// The command by which the supervisor has receive judge from now on.
 pub const JUDGE: &str = "gate judge";
 
-/// How long the supervisor may take to keep what it is given.
+/// The longest time for the supervisor to take the state that receive sends.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A receive that was taken over fills no other process with descriptors.
+/// The largest number of descriptors accepted at once, so that a compromised receive cannot exhaust
+/// those of the supervisor.
 const MOST_DESCRIPTORS: usize = 1024;
 
-/// What a receive is given when it starts.
+/// The first message to a receive that starts.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct GateForReceive {
     /// The gate of the receive before; its descriptors follow.
     gate: Option<HandedKernel>,
-    /// Whether it judges as soon as it serves.
+    /// Whether this receive judges as soon as it serves.
     judges: bool,
 }
 
-/// What receive has in the kernel: nothing where this machine cannot. Descriptors follow: those of the gate, and one for
-/// its programs.
+/// The state of receive in the kernel; `None` where this machine cannot have a gate. Descriptors
+/// follow: those of the gate, and one for its programs.
 #[derive(Debug, Serialize, Deserialize)]
 struct GateOfReceive {
     gate: Option<HandedKernel>,
 }
 
-/// A gate that another process has handed.
+/// A gate that another process has handed over.
 pub type GateBefore = (HandedKernel, Vec<OwnedFd>);
 
-/// The end of receive.
+/// The end of the line in receive.
 #[derive(Debug)]
 pub struct GateLine {
     stream: UnixStream,
     judges: bool,
-    /// What the supervisor has, as far as it was told.
+    /// The state that was last sent to the supervisor.
     kept: Option<Option<HandedKernel>>,
 }
 
 impl GateLine {
-    /// The line to the supervisor that this process was started with, if there is one, and the gate of the receive before.
+    /// Opens the line to the supervisor with which this process was started, if there is one, and
+    /// takes the gate of the receive before.
     ///
     /// # Errors
     /// When the supervisor has gone.
@@ -74,17 +77,17 @@ impl GateLine {
         Ok(Some((GateLine { stream, judges, kept: None }, before.transpose()?)))
     }
 
-    /// Whether this process judges, and not one of another generation.
+    /// Whether this process judges, and not a receive of another generation.
     pub fn judges(&self) -> bool {
         self.judges
     }
 
-    /// It does from now on, and what it has is to be kept anew.
+    /// Makes this process judge from now on; its state is sent to the supervisor anew.
     pub fn judge(&mut self) {
         (self.judges, self.kept) = (true, None);
     }
 
-    /// Has the supervisor keep what this process has in the kernel, if that has changed.
+    /// Sends the state of this process in the kernel to the supervisor, if it has changed.
     ///
     /// # Errors
     /// When the supervisor has gone, or lacks descriptors.
@@ -97,44 +100,46 @@ impl GateLine {
         descriptors.extend(gate.map(KernelGate::programs).transpose()?);
         handed::send(&self.stream, &GateOfReceive { gate: text.clone() })?;
         handed::give(&self.stream, &descriptors)?;
+        // the supervisor confirms with one byte that it has taken the state
         (&self.stream).read_exact(&mut [0])?;
         self.kept = Some(text);
         Ok(())
     }
 }
 
-/// The end of the supervisor.
+/// The end of the lines in the supervisor.
 #[derive(Debug, Default)]
 pub(super) struct GateKeeper(Mutex<KeptGate>);
 
 #[derive(Debug, Default)]
 struct KeptGate {
     gate: Option<GateBefore>,
-    /// The map of its programs; `None` if the gate is that of a server before.
+    /// The map of the gate's programs; `None` if the gate is that of the predecessor.
     programs: Option<OwnedFd>,
     /// The generation that judges.
     judged_by: u64,
-    /// Nothing is kept any more.
+    /// Whether no state is kept any more.
     is_over: bool,
 }
 
 impl GateKeeper {
-    /// What the server before has handed.
+    /// Begins with the gate that the predecessor has handed over.
     pub(super) fn new(gate: Option<GateBefore>) -> GateKeeper {
         GateKeeper(Mutex::new(KeptGate { gate, ..KeptGate::default() }))
     }
 
-    /// From now on this generation judges.
+    /// Makes this generation the one that judges.
     pub(super) fn judged_by(&self, generation: u64) {
         self.lock().judged_by = generation;
     }
 
-    /// Whether this generation does.
+    /// Whether this generation judges.
     pub(super) fn is_judged_by(&self, generation: u64) -> bool {
         self.lock().judged_by == generation
     }
 
-    /// A line for the receive of this generation, which is given what is kept. What it has is kept until its end.
+    /// Makes a line for the receive of this generation, which is sent the kept state. What it sends
+    /// is kept until it ends.
     ///
     /// # Errors
     /// Lack of threads or descriptors.
@@ -158,7 +163,7 @@ impl GateKeeper {
         Ok(theirs)
     }
 
-    /// Takes what receive has now.
+    /// Receives and keeps a new state of receive.
     fn hear(&self, mut line: &UnixStream, generation: u64) -> io::Result<()> {
         let GateOfReceive { gate } = handed::receive(line)?;
         let count = gate.as_ref().map_or(0, |gate| gate.descriptors() + 1);
@@ -175,7 +180,7 @@ impl GateKeeper {
         line.write_all(b"+")
     }
 
-    /// For the server that takes the place.
+    /// Duplicates the gate for a successor.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -183,12 +188,12 @@ impl GateKeeper {
         self.lock().duplicate()
     }
 
-    /// Whether a receive of this supervisor judges.
+    /// Whether the kept gate came from a receive of this supervisor.
     pub(super) fn is_own(&self) -> bool {
         self.lock().programs.is_some()
     }
 
-    /// Keeps nothing any more: the kernel judges as long as a receive does, or the server that took the place.
+    /// Drops the gate for good: the kernel judges as long as a receive holds it, or the successor.
     pub(super) fn let_go(&self) {
         *self.lock() = KeptGate { is_over: true, ..KeptGate::default() };
     }
@@ -221,7 +226,7 @@ mod tests {
         (0..count).map(|_| File::open("/dev/null").unwrap().into()).collect()
     }
 
-    /// As [`GateLine::open`], at the end that a receive has.
+    /// Does what [`GateLine::open`] does, at the end of a receive.
     fn first(line: OwnedFd) -> (UnixStream, GateForReceive, usize) {
         let line = UnixStream::from(line);
         let first: GateForReceive = handed::receive(&line).unwrap();
@@ -260,10 +265,10 @@ mod tests {
         let (after, begun, _) = first(keeper.line(2).unwrap());
         assert!(begun.judges);
         say(&after, text(3));
-        // an interface has come where another judges by now
+        // the state of a receive that no longer judges is ignored
         say(&before, text(2));
         assert_eq!(keeper.hand().unwrap().unwrap().0, text(3));
-        // one that crashes meanwhile gets ready
+        // a receive that crashes and restarts meanwhile only makes itself ready
         let (_, begun, _) = first(keeper.line(1).unwrap());
         assert_eq!((begun.gate, begun.judges), (Some(text(3)), false));
         keeper.let_go();

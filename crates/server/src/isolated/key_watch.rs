@@ -1,5 +1,5 @@
-//! What the supervisor does for stages on several machines: it says where they are asked, and has their new keys taken
-//! over.
+//! The supervisor's work for stages on several machines: it logs where they are asked, and restarts
+//! them with new keys.
 
 use super::machines;
 use super::place::Place;
@@ -7,11 +7,13 @@ use super::supervisor::{Supervisor, endpoints};
 use forebay_sys::stderr::say;
 use std::time::{Duration, Instant};
 
-/// Keys with which no stages could be started are tried again after so long: what was in the way may be none of theirs.
+/// The wait before keys are tried again with which no stages could be started: another cause may
+/// have been in the way.
 const AGAIN: Duration = Duration::from_secs(600);
 
 impl Supervisor {
-    /// Where no clients come, no receive says that it serves.
+    /// Logs where other machines ask the stages: without clients there is no receive that reports
+    /// that it serves.
     pub(super) fn say_where_asked(&self) {
         let behind = self.serving.as_ref().filter(|serving| serving.config.isolated.is_behind);
         if let Some(serving) = behind {
@@ -20,9 +22,9 @@ impl Supervisor {
         }
     }
 
-    /// Stages whose keys are others now are started anew, once these have stayed as they are from one look to the next:
-    /// files are written one after another. Keys that nobody would believe change nothing, and those with which none
-    /// can serve are tried again from time to time.
+    /// Starts the stages anew when their keys have changed and then stayed the same from one look
+    /// to the next: files are written one after another. Keys that other machines would not trust
+    /// change nothing, and keys with which no stage can serve are tried again from time to time.
     pub(super) fn look_after_keys(&mut self) {
         let is_quiet =
             self.rising.is_none() && self.ends_since.is_none() && self.place == Place::Own;

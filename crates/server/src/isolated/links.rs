@@ -1,11 +1,12 @@
-//! The directory with the sockets of the stages, and who removes it.
+//! The directory with the sockets of the stages, and when it is removed.
 //!
-//! A supervisor makes one at its start and one at each reload, and removes it when its stages have ended. What
-//! one leaves that is killed goes when the same user starts the next: see [`Folder`]. The stages cannot do it,
-//! Landlock keeps them out.
+//! A supervisor makes such a directory at its start and at each reload, and removes it when its
+//! stages have ended. The directory of a supervisor that was killed is removed when the same user
+//! starts the next: see [`Folder`]. The stages cannot remove it, because Landlock keeps them out.
 //!
-//! Nobody but this user may enter it. Where stages become another user (`user`), that one may connect to sockets in
-//! it, and no more: what root reads and writes there must not be others' to change.
+//! Only this user may enter the directory. Where stages run as another user (`user`), that user may
+//! connect to sockets in it, and no more: no other user may change what root reads and writes
+//! there.
 
 use crate::config_file;
 use forebay_config::Role;
@@ -22,26 +23,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// The name of the configuration that the stages share, among their sockets.
+/// The name of the file with the configuration that the stages share, among their sockets.
 const COPY: &str = "configuration.json";
 
-/// The name of the file in which the supervisor says how processes have ended.
+/// The name of the file in which the supervisor records how processes have ended.
 const ENDS: &str = "ends";
 
-/// Where stages say that they are ready.
+/// The name of the socket at which stages report that they serve.
 const NOTIFY: &str = "notify.sock";
 
-/// How directories are called, before the number of the process: as the control groups of the same stages.
+/// The beginning of the directories' names; the number of the process follows, as in the names of
+/// the control groups of the same stages.
 const PREFIX: &str = crate::cgroups::STAGES;
 
-/// The directory with the sockets of stages; it goes with the supervisor.
+/// The directory with the sockets of stages. Dropping this removes it.
 pub(super) struct Links {
     folder: Folder,
     ends: File,
 }
 
 impl Links {
-    /// `is_entered`: by stages that are another user.
+    /// Makes the directory. With `is_entered`, stages that run as another user may enter it.
     pub(super) fn make(is_entered: bool) -> io::Result<Links> {
         let folder = Folder::make(PREFIX, if is_entered { 0o711 } else { 0o700 })?;
         let ends = own_file().append(true).open(folder.path().join(ENDS))?;
@@ -52,18 +54,18 @@ impl Links {
         self.folder.path()
     }
 
-    /// What it is called, as nothing else of another supervisor.
+    /// The directory's name, which nothing else of this or another supervisor has.
     pub(super) fn name(&self) -> String {
         self.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Whether the directory is still there, and these sockets in it: who cleans up temporary files may have removed
-    /// them.
+    /// Whether the directory still exists, with these sockets in it: a job that cleans up temporary
+    /// files may have removed them.
     pub(super) fn are_there(&self, mut sockets: impl Iterator<Item = PathBuf>) -> bool {
         self.folder.is_there() && sockets.all(|socket| socket.exists())
     }
 
-    /// The configuration as it is now, for all processes that have this directory.
+    /// Writes the current configuration to the directory, for all processes that use it.
     pub(super) fn keep(&self, file: &Path) -> io::Result<()> {
         let kept = config_file::keep(file)?;
         let copy = own_file().write(true).open(self.path().join(COPY))?;
@@ -72,7 +74,8 @@ impl Links {
         copy.flush()
     }
 
-    /// Tells those who ask this instance, from 1, that its process has ended.
+    /// Records that the process of this instance, counted from 1, has ended, for the stage that
+    /// asks it.
     pub(super) fn tell_end(&self, role: Role, instance: u64, was_by_itself: bool) {
         let end = ProcessEnd {
             at_ms: clock::coarse_ms(),
@@ -80,17 +83,17 @@ impl Links {
             instance: usize::try_from(instance.saturating_sub(1)).unwrap_or(usize::MAX),
             was_by_itself,
         };
-        // who is not told counts no end
+        // a stage that cannot read the record counts no end
         let _ = end.append(&mut &self.ends);
     }
 
-    /// Where stages say that they are ready.
+    /// The socket at which stages report that they serve.
     pub(super) fn notify(&self) -> PathBuf {
         self.path().join(NOTIFY)
     }
 
-    /// Calls `tell` on a thread of its own for each process that says that it serves, until the end of what this
-    /// returns. Processes that start later tell nobody.
+    /// Calls `tell` on a thread of its own for each process that reports that it serves, until the
+    /// returned value is dropped. Reports of processes that start later have no receiver.
     pub(super) fn hear(&self, tell: impl Fn() + Send + 'static) -> io::Result<Hearing> {
         let (path, socket) = (self.notify(), UnixDatagram::bind(self.notify())?);
         let is_over = Arc::new(AtomicBool::new(false));
@@ -111,7 +114,7 @@ impl Links {
     }
 }
 
-/// Processes are heard that say that they serve.
+/// While this exists, reports of processes that they serve are received.
 pub(super) struct Hearing {
     path: PathBuf,
     socket: UnixDatagram,
@@ -126,7 +129,7 @@ impl Drop for Hearing {
     }
 }
 
-/// A new file that nobody else may read.
+/// Options for a new file that only this user may read.
 fn own_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.create_new(true).mode(0o600);
@@ -138,13 +141,14 @@ pub fn copy(links: &Path) -> Option<PathBuf> {
     Some(links.join(COPY)).filter(|copy| copy.exists())
 }
 
-/// For as long as what this returns is open, no other supervisor removes the directory; `None` if it is no
-/// supervisor's.
+/// Keeps other supervisors from removing the directory while the returned file is open; `None` if
+/// the directory is no supervisor's.
 pub fn hold(links: &Path) -> Option<File> {
     folder::hold(links)
 }
 
-/// What the supervisor says of the processes of a stage from now on; `None` if there is no supervisor.
+/// The ends that the supervisor records of a stage's processes from now on; `None` if there is no
+/// supervisor.
 pub(crate) fn ends(links: &Path, role: Role) -> Option<Ends> {
     let file = File::open(links.join(ENDS)).ok()?;
     Ends::new(file, role.number()).ok()

@@ -1,7 +1,8 @@
-//! Stages on several machines: where those of this one are asked, how others are asked, and the files of keys.
+//! Stages on several machines: the addresses of this machine's stages, how those of others are
+//! asked, and the files of keys.
 //!
-//! Keys are read by the stages, each its own, before they give their rights up. That files have changed the supervisor
-//! notices, which may read them: it starts the stages anew, as a reload does.
+//! Each stage reads its own keys before it gives up its rights. The supervisor, which may read the
+//! files, notices when they change: it starts the stages anew, as a reload does.
 
 use forebay_config::{Config, ListenEndpoint, Role, StageKeyFiles, stage_name};
 use forebay_handler::certificates::{self, Expiry, FileStamp, Owner, Stamps};
@@ -12,18 +13,19 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-/// What was seen of files of keys that those who serve have not read.
+/// The key files at looks of the supervisor, where they differ from those that the serving stages
+/// have read.
 #[derive(Default)]
 pub(super) struct KeyLook {
-    /// At the last look.
+    /// The files at the last look.
     pub(super) last: Stamps,
-    /// Those for which stages were started anew.
+    /// The files with which stages were last started anew.
     pub(super) tried: Stamps,
-    /// When that was.
+    /// When those stages were started.
     pub(super) tried_at: Option<Instant>,
 }
 
-/// Where other machines ask a stage of this one.
+/// The addresses at which other machines ask a stage of this one.
 pub(super) fn asked_at(config: &Config, role: Role) -> Vec<ListenEndpoint> {
     let isolated = &config.isolated;
     let is_started = isolated.instances(role) > 0;
@@ -32,7 +34,8 @@ pub(super) fn asked_at(config: &Config, role: Role) -> Vec<ListenEndpoint> {
     listen.cloned().map(endpoint).collect()
 }
 
-/// How the stage behind `role` is asked on other machines; `None` if not through TLS.
+/// The TLS files with which `role` asks the stage behind it on other machines; `None` if it does
+/// not use TLS.
 ///
 /// # Errors
 /// What is wrong with the files.
@@ -42,29 +45,29 @@ pub(super) fn files_to(config: &Config, role: Role) -> Result<Option<UpstreamTls
     Ok(Some(UpstreamTlsFiles::new(&settings, roots, pair)))
 }
 
-/// The files of all stages that show their certificates.
+/// The key files of all stages that show their certificates.
 fn key_files(config: &Config) -> impl Iterator<Item = StageKeyFiles> + '_ {
     let isolated = &config.isolated;
     let shown = Role::ALL.into_iter().filter(|role| isolated.shows_keys(*role));
     shown.filter_map(|role| isolated.key_files(role))
 }
 
-/// What these files are now.
+/// The current stamps of these files.
 pub(super) fn stamps(config: &Config) -> Stamps {
     let files = key_files(config);
     let files = files.flat_map(|files| [files.authority, files.certificate, files.key]);
     files.map(|file| FileStamp::of(&file)).collect()
 }
 
-/// Whether other machines would believe keys that are other ones than `before`.
+/// Checks that other machines would trust the keys that have changed since `before`.
 ///
 /// # Errors
-/// Why they would not.
+/// Why they would not trust them.
 pub(super) fn check_new(config: &Config, before: &[Option<FileStamp>]) -> Result<(), String> {
     let isolated = &config.isolated;
     let read = |path: &Path| fs::read(path).map_err(|error| format!("{path:?}: {error}"));
     let shown = Role::ALL.into_iter().filter(|role| isolated.shows_keys(*role));
-    // as many files of each as in stamps
+    // three stamps for each stage, as `stamps` takes them
     for (role, before) in shown.zip(before.chunks(3)) {
         let Some(files) = isolated.key_files(role) else { continue };
         let StageKeyFiles { authority, certificate, key } = &files;
@@ -90,7 +93,7 @@ pub(super) fn check_new(config: &Config, before: &[Option<FileStamp>]) -> Result
     Ok(())
 }
 
-/// What is to be said of certificates of stages: those that have expired, or are about to.
+/// Warnings about certificates of stages that have expired, or are about to.
 pub(super) fn warnings(config: &Config) -> Vec<String> {
     let now_s = (clock::unix_us() / 1_000_000).cast_signed();
     let warning = |files: StageKeyFiles| {

@@ -1,16 +1,17 @@
-//! Whether a supervisor has its place: other processes may take it, as it may have taken it from another.
+//! The place of a supervisor, which other processes may take, as it may have taken it from another.
 
 use std::time::Instant;
 
-/// What becomes of the place of a supervisor.
+/// The state of a supervisor's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Another server has it, until this one serves.
+    /// Another server has the place until this one serves.
     Wanted,
-    /// It keeps it.
+    /// The supervisor has the place, and keeps it.
     Own,
-    /// Another process is about to have it.
+    /// Another process is about to take the place.
     Handing,
-    /// Another process has it; what is on its way to an address that is not served any more is accepted until then.
+    /// Another process has the place. Until this time, connections under way to an address that is
+    /// no longer served are still accepted.
     Left(Instant),
 }

@@ -1,8 +1,9 @@
-//! Commands that receive answers: the supervisor passes them on to its control socket, which is in the directory of
-//! the stages and open to the user who has started the server alone.
+//! Commands that receive answers. The supervisor passes them on to receive's control socket, which
+//! is in the directory of the stages and open only to the user who started the server.
 //!
-//! A program that stays has a connection of its own to receive ([`Sessions`]). The connection ends with the process
-//! that holds the program's rules, so that the program asks again for what it wants of the next one.
+//! A program that stays has a connection of its own to receive ([`Sessions`]). The connection ends
+//! with the process that holds the program's rules, so that the program states its rules anew to
+//! the next one.
 
 use super::changes;
 use crate::command::CommandAnswer;
@@ -20,25 +21,26 @@ use std::thread;
 /// The name of receive's control socket in the directory of the stages.
 const SOCKET: &str = "control.sock";
 
-/// Programs that stay at the same time; receive has a bound of its own, and says so.
+/// The largest number of programs that stay at the same time; receive has a lower limit of its own,
+/// and answers so.
 const MOST_SESSIONS: usize = 16;
 
-/// What receive has answered.
+/// The answer of receive to a command.
 pub(super) struct RelayedAnswer {
     pub(super) answer: CommandAnswer,
-    /// The command changes something, and what was changed by then, if it did.
+    /// `Some` for a command that changes something; inside, the changes so far if it succeeded.
     pub(super) change: Option<Option<String>>,
     /// The generation that was asked.
     pub(super) generation: u64,
     pub(super) reply: Sender<CommandAnswer>,
 }
 
-/// Where receive hears commands.
+/// The control socket of receive.
 pub(super) fn socket(links: &Path) -> PathBuf {
     links.join(SOCKET)
 }
 
-/// Where a process of another stage hears commands.
+/// The control socket of a process of any stage.
 pub(super) fn socket_of(links: &Path, role: Role, instance: u64) -> PathBuf {
     match role {
         Role::Receive => socket(links),
@@ -51,15 +53,15 @@ pub(super) fn is_for_receive(command: &str) -> bool {
     ["policy ", "policy\n", "why ", "gate "].iter().any(|begin| command.starts_with(begin))
 }
 
-/// Whether something is another after this command, if it succeeds.
+/// Whether this command changes something if it succeeds.
 pub(super) fn changes(command: &str) -> bool {
     ["policy set", "policy rule", "policy ban\n", "policy unban", changes::ASKED_BY]
         .iter()
         .any(|begin| command.starts_with(begin))
 }
 
-/// Asks receive on a thread of its own, and gives `tell` its answer, and what was changed by then if this command
-/// changes something.
+/// Asks receive on a thread of its own. `tell` gets its answer and, if this command changes
+/// something, the changes so far.
 ///
 /// # Errors
 /// Lack of threads.
@@ -83,7 +85,7 @@ pub(super) fn ask(
     thread::Builder::new().name("relay".to_owned()).spawn(ask).map(drop)
 }
 
-/// What was changed, as receive says it.
+/// Asks receive for the changes so far.
 pub(super) fn changed_by_now(socket: &Path) -> Option<String> {
     let answer = control_socket::ask(socket, changes::ASKED_BY).ok()?;
     (answer.code == 0).then_some(answer.text)
@@ -101,11 +103,11 @@ struct SessionList {
 }
 
 impl Sessions {
-    /// Passes on what a program says to receive of this generation, and back, until one of them ends. `received` has
-    /// come already.
+    /// Passes data between a program and the receive of this generation, until one of them ends.
+    /// `received` has come from the program already.
     ///
     /// # Errors
-    /// When receive does not listen, or nothing is left to pass it on with.
+    /// When receive does not listen, or threads or descriptors are lacking.
     pub(super) fn relay(
         &self,
         program: UnixStream,
@@ -128,7 +130,7 @@ impl Sessions {
         let up = move || {
             let all = io::Write::write_all(&mut to_receive, &received);
             let _ = all.and_then(|()| io::copy(&mut from_program, &mut to_receive));
-            // receive takes back what the program has added, and closes its end
+            // receive then removes the program's rules, and closes its end
             let _ = to_receive.shutdown(Shutdown::Write);
         };
         let sessions = self.clone();
@@ -143,12 +145,12 @@ impl Sessions {
         begun.map(drop).inspect_err(|_| self.end(|session, _| session == number))
     }
 
-    /// Programs of generations before this one are to connect again.
+    /// Ends the connections to earlier generations, whose programs then connect again.
     pub(super) fn leave_before(&self, generation: u64) {
         self.end(|_, known| known < generation);
     }
 
-    /// Ends those of which this says so by their number and their generation.
+    /// Ends the connections that `which` selects by number and generation.
     fn end(&self, which: impl Fn(u64, u64) -> bool) {
         let list = self.lock();
         let ended = list.open.iter().filter(|(number, generation, _)| which(*number, *generation));

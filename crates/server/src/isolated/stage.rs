@@ -1,4 +1,5 @@
-//! What a stage makes of the configuration that all of them share, and whom it asks.
+//! The configuration of one stage, derived from the one that all stages share, and the next stage
+//! that it asks.
 
 use super::{configuration, links, machines, relayed};
 use crate::machine::script_root;
@@ -25,33 +26,35 @@ use forebay_upstream::settings::{
 use forebay_upstream::stage::{ADDED_BYTES, ADDED_LINES, FIELD_BYTES};
 use std::time::Duration;
 
-/// How long a connection between two stages is kept that nobody uses; the side that asks ends it first.
+/// How long an idle connection between two stages is kept; the side that asks closes it first.
 const KEPT: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(24 * 3600);
 
-/// Connections to one instance that a loop keeps.
+/// The largest number of connections to one instance that a loop keeps.
 const MOST_KEPT: u32 = 256;
 
-/// Requests at once on a connection of HTTP/2 from another stage, or from who looks at this one.
+/// The largest number of requests at once on an HTTP/2 connection from another stage or a health
+/// check.
 const STREAMS: u64 = 16;
 
-/// How long an instance that lives may take for an answer, or say nothing in the middle of one.
+/// How long a running instance may take for an answer, or send nothing in the middle of one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// So much longer an instance has for an answer than its application.
+/// How much longer an instance may take for an answer than its application.
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// Where the instances of a stage are asked, here or elsewhere, or other software in their place.
+/// The addresses of a stage's instances, here and on other machines, or of other software in their
+/// place.
 pub(super) fn addresses(place: &StageProcess, config: &Config, role: Role) -> Vec<UpstreamAddress> {
     let own = (1..=config.isolated.instances(role)).map(|number| place.socket(role, number));
     let elsewhere = config.isolated.asked(role).map(|other| other.to.clone());
     own.map(UnixAddress::Path).map(UpstreamAddress::Unix).chain(elsewhere).collect()
 }
 
-/// Whom the process asks that this configuration is for; `None` if it is no stage.
+/// The next stage, which the process of this configuration asks; `None` if the process is no stage.
 pub fn next(config: &Config, now_ms: u64) -> Option<NextStage> {
     let place = config.place.as_ref()?;
-    // who is sealed may not connect; where nobody does so for it, it is not sealed
+    // a sealed process may not connect; where no other process connects for it, it is not sealed
     let connector = (place.role == Role::Process).then(Connector::inherited);
     let connector = connector.and_then(|found| found.ok().flatten());
     let asked = place.role.next();
@@ -65,17 +68,18 @@ pub fn next(config: &Config, now_ms: u64) -> Option<NextStage> {
             request: request::RequestSettings::default(),
             bodies: BodySettings { most_bytes: most_body_bytes(config), spool_bytes: 0 },
             rewrites: false,
-            // an application may send as many as it may, and the stages before have added theirs
+            // applications have a limit of their own, and the stages between have added header
+            // lines
             limits: ResponseHeadLimits { head_lines: MOST_LINES, ..ResponseHeadLimits::default() },
             errors: Errors::Theirs,
-            // who asks applications binds what clients sign in on
+            // the stage that asks applications binds connections on which clients sign in
             connection_auth: settings::ConnectionAuth::Request,
             proxy_protocol: None,
             buffer_bytes: 0,
             authority: None,
         });
         let is_own = !is_other;
-        // how processes of other machines end nobody tells here
+        // the ends of processes on other machines are not reported here
         let is_here = config.isolated.elsewhere(role).is_empty();
         let ends = links::ends(&place.links, role).filter(|_| is_here);
         let link = LinkSettings {
@@ -90,19 +94,20 @@ pub fn next(config: &Config, now_ms: u64) -> Option<NextStage> {
     Some(NextStage { role: place.role, stage, is_other, repeats, configuration })
 }
 
-/// All applications behind.
+/// All applications of the sites.
 fn applications(config: &Config) -> impl Iterator<Item = settings::ApplicationSettings> {
     config.sites.iter().flat_map(|site| site.applications(script_root))
 }
 
-/// The largest body of a request that is passed on: how large one may be for an application, respond decides.
+/// The largest request body that is passed on. Respond decides how large a body may be for each
+/// application.
 fn most_body_bytes(config: &Config) -> u64 {
     let theirs = applications(config).map(|one| one.bodies().most_bytes);
     theirs.fold(config.limits.body_bytes.0, u64::max)
 }
 
-/// Instances. The link decides which is asked, and what becomes of its failures. An application that takes its
-/// time has it.
+/// The group of a stage's instances. The link decides which one is asked, and how its failures are
+/// handled. Time limits are long enough for the slowest application.
 fn group(config: &Config, to: Vec<UpstreamAddress>) -> GroupSettings {
     let slowest = applications(config).map(|one| {
         let GroupSettings { timeouts, queue, .. } = one.group();
@@ -140,11 +145,11 @@ fn group(config: &Config, to: Vec<UpstreamAddress>) -> GroupSettings {
     }
 }
 
-/// What one stage makes of the configuration.
+/// The configuration of one stage.
 #[must_use]
 pub fn at(mut config: Config, place: StageProcess) -> Config {
     config.control.socket = match place.role {
-        // process is sealed, and asks no application
+        // process is sealed and asks no application, so no command is for it
         Role::Process => ControlSocketChoice::Off,
         role => ControlSocketChoice::At(relayed::socket_of(&place.links, role, place.instance)),
     };
@@ -155,7 +160,7 @@ pub fn at(mut config: Config, place: StageProcess) -> Config {
     config
 }
 
-/// Clients are met by another stage: what is for them is done there.
+/// Turns off what receive does for clients, for a stage behind it.
 fn stand_behind(config: &mut Config, place: &StageProcess) {
     let listen = Listen::Unix(UnixAddress::Path(place.socket(place.role, place.instance)));
     config.listeners = vec![ListenerConfig {
@@ -163,12 +168,12 @@ fn stand_behind(config: &mut Config, place: &StageProcess) {
             .chain(machines::asked_at(config, place.role))
             .collect(),
         engine: Engine::Isolated,
-        // there are as many processes as are wanted
+        // the number of processes is that of instances
         workers: AutoCount::Fixed(1),
         ..ListenerConfig::default()
     }];
     config.trusted_proxies = Network::parse("unix").into_iter().collect();
-    // the stage before has judged, and tells the class of each request
+    // the stage before has judged, and sends the class of each request
     for class in &mut config.classes {
         class.requests_per_connection = Optional::default();
         class.keep_alive = Default::default();
@@ -177,11 +182,11 @@ fn stand_behind(config: &mut Config, place: &StageProcess) {
     config.gate = GateMode::Off;
     config.firewall.mode = FirewallMode::Off;
     config.protects.clear();
-    // whose connections receive passes on by itself
+    // receive passes these connections on by itself
     config.tcp.clear();
     config.ban_files.clear();
     config.admin.listen = AdminListen::default();
-    // no keys are held where they are not used
+    // a stage holds no keys that it does not use
     config.admin.token_file = None;
     config.admin.pairs = Default::default();
     config.acme.dns_hook = Default::default();
@@ -193,25 +198,26 @@ fn stand_behind(config: &mut Config, place: &StageProcess) {
     }
     let limits = &mut config.limits;
     limits.head_lines += ADDED_LINES as u64;
-    // HTTP/2 counts more for a field than its line
+    // HTTP/2 counts more bytes for a field than its line has
     let counted = limits.head_lines * FIELD_BYTES as u64;
     limits.head_bytes = Size(limits.head_bytes.0 + ADDED_BYTES as u64 + counted);
     if config.isolated.http2 == Switch::Off {
-        // receive has counted them; passed on in other chunks, a body may take more bytes
+        // receive has enforced the limit; in other chunks a body may take more bytes
         limits.body_bytes = Size(u64::MAX);
     }
     // each request has a connection of its own here, and receive has counted the clients
     limits.connections = AutoCount::Auto;
     limits.connections_per_client = AutoCount::Fixed(u64::from(u32::MAX));
     limits.requests_per_connection = 0;
-    // another stage has one under way on a connection
+    // another stage has only one request under way on a connection
     limits.streams = STREAMS;
     limits.send_rate = ByteRate(0);
-    // clients are receive's, and so is the order in which their answers go on
+    // receive has the clients, and orders how their answers are sent
     config.send_order = SendOrder::default();
     config.keep_alive.law = KeepAliveLaw::Constant;
     config.keep_alive.announce = false;
-    // who asks ends a connection first, unless its machine is gone; and who reaches the port may be anybody
+    // the stage that asks closes a connection first, unless its machine is gone; but any host may
+    // reach the port
     let is_reached = config.isolated.listens();
     config.timeouts.idle = if is_reached { 2 * KEPT } else { IDLE };
     if !is_reached {

@@ -1,5 +1,5 @@
-//! What `forebay status` says of the stages: which processes there are, whether they answer, and how often they
-//! were started again.
+//! What `forebay status` shows of the stages: their processes, whether they answer, and how often
+//! they were started again.
 
 use super::{configuration, machines};
 use crate::command::CommandAnswer;
@@ -12,51 +12,51 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// An instance that has not answered by then does not.
+/// How long an instance may take for an answer before it counts as not answering.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// One instance of a stage, as the supervisor knows it.
 pub(super) struct InstanceStatus {
     pub(super) role: Role,
-    /// Its number, or the address of other software.
+    /// The instance's number, or the address of other software.
     pub(super) name: String,
     pub(super) is: Is,
-    /// Where it is asked whether it lives.
+    /// The address for a health check of the instance.
     pub(super) address: Option<UpstreamAddress>,
-    /// How often it was started again since the last reload.
+    /// How often the instance was started again since the last reload.
     pub(super) restarts: u64,
-    /// It is one of ours on another machine.
+    /// Whether the instance is one of ours on another machine.
     pub(super) is_elsewhere: bool,
 }
 
-/// What its process does.
+/// The state of an instance's process.
 pub(super) enum Is {
     Running {
         process: u32,
         since: Instant,
     },
-    /// It was started, and does not serve yet.
+    /// The process was started, and does not serve yet.
     Starting(u32),
-    /// It has ended, and is started again after so long.
+    /// The process has ended, and is started again after this time.
     Due(Duration),
     Ended,
-    /// It was replaced, and finishes what it has.
+    /// The process was replaced, and finishes its requests.
     Leaving(u32),
-    /// It is not ours to start.
+    /// Another machine or program runs the process.
     Other,
 }
 
-/// All that is told of them.
+/// Everything that the status is made from.
 pub(super) struct StagesStatus {
     pub(super) instances: Vec<InstanceStatus>,
-    /// The configuration of those that serve.
+    /// The configuration of the stages that serve.
     pub(super) config: Option<Config>,
     /// The control socket of receive.
     pub(super) receive: Option<PathBuf>,
 }
 
-/// Asks all of them whether they live, and receive at its control socket how it is, and answers a command; on a thread of
-/// its own, because one that hangs is waited for.
+/// Answers the command on a thread of its own, because an instance that hangs is waited for: checks
+/// all instances, and asks receive for its status at its control socket.
 pub(super) fn tell(all: StagesStatus, reply: Sender<CommandAnswer>) {
     let told = reply.clone();
     let answer = move || {
@@ -66,7 +66,7 @@ pub(super) fn tell(all: StagesStatus, reply: Sender<CommandAnswer>) {
             text += &format!("{warning}\n");
         }
         text += &receive.map(|socket| of_receive(&socket)).unwrap_or_default();
-        // a command that went away needs no answer
+        // the client may have gone away
         drop(told.send(CommandAnswer { code: 0, text }));
     };
     if thread::Builder::new().name("status".to_owned()).spawn(answer).is_err() {
@@ -75,10 +75,10 @@ pub(super) fn tell(all: StagesStatus, reply: Sender<CommandAnswer>) {
     }
 }
 
-/// What receive says of itself: bans, and what is not as the file says.
+/// The status of receive itself: bans, and settings that differ from the file.
 fn of_receive(socket: &Path) -> String {
     let Ok(answer) = control_socket::ask(socket, "status") else { return String::new() };
-    // its first line is about processes
+    // the first line is about processes
     answer.text.split_once('\n').map(|(_, rest)| rest.to_owned()).unwrap_or_default()
 }
 
@@ -102,7 +102,7 @@ fn table(all: &[InstanceStatus], config: Option<&Config>) -> String {
     rows.iter().map(line).collect()
 }
 
-/// Asks one whether it lives.
+/// Checks whether one instance answers, and with which configuration.
 fn health(one: &InstanceStatus, to: &UpstreamAddress, config: Option<&Config>) -> String {
     let asks = one.role.before().filter(|_| one.is_elsewhere);
     let files =
@@ -116,7 +116,7 @@ fn health(one: &InstanceStatus, to: &UpstreamAddress, config: Option<&Config>) -
         Err(PingFailure::Silent) => return "does not answer".to_owned(),
         Err(PingFailure::Tls(fault)) => return format!("no trust: {}", fault.words()),
     };
-    // other software may well not know what it is asked here
+    // other software may not know the path of the health check
     if one.is_elsewhere && !(200..300).contains(&answer.status) {
         return format!("answers with {}", answer.status);
     }
@@ -128,7 +128,7 @@ fn health(one: &InstanceStatus, to: &UpstreamAddress, config: Option<&Config>) -
 }
 
 fn row(one: &InstanceStatus, health: Option<String>) -> [String; 6] {
-    // clients ask the others
+    // instances without an address are those of receive, which clients ask
     let health = || health.unwrap_or_else(|| "runs".to_owned());
     let (process, state, runs) = match &one.is {
         Is::Running { process, since } => {

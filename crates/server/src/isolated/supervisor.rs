@@ -1,9 +1,10 @@
-//! The process that starts the stages, keeps the listening sockets, and replaces one generation of stages by the
-//! next.
+//! The process that starts the stages, keeps the listening sockets, and replaces one generation of
+//! stages by the next.
 //!
-//! It is one loop over what happens: signals, commands, processes that serve or have ended, and time. It waits
-//! for nothing else, so that what serves is started again while a reload waits for its successors; but for control
-//! groups, within bounds: 5 s for those that another process has locked, half a second for those that are busy.
+//! The supervisor is one loop over events: signals, commands, processes that serve or have ended,
+//! and time. It waits for nothing else, so that ended processes are started again while a reload
+//! waits for its new stages. The exceptions are control groups, within bounds: 5 s for those that
+//! another process has locked, half a second for busy ones.
 
 use super::cgroups::Cgroups;
 use super::changes::{self, Changes};
@@ -44,36 +45,36 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Only so many generations that were replaced wait for clients that are idle.
+/// The largest number of replaced generations that wait for idle clients.
 const MOST_LEAVING: usize = 4;
 
-/// How often is looked whether the sockets of the stages are still there.
+/// How often the supervisor looks whether the sockets of the stages still exist.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// After stages were started anew, be it in vain, the next look is after so long.
+/// The wait before the next look after stages were started anew, even in vain.
 const LONG_LOOK: Duration = Duration::from_secs(60);
 
-/// How often receive is asked for the keys of tickets, of which it makes new ones every few hours.
+/// How often receive is asked for the keys of tickets; it makes new ones every few hours.
 const COPY: Duration = Duration::from_secs(3600);
 
-/// What happens.
+/// An event of the supervisor's loop.
 pub(super) enum SupervisorEvent {
     Signal(i32),
     /// A process of this generation serves.
     Ready(u64),
-    /// By a command at the control socket.
+    /// A command came at the control socket.
     Asked(CommandRequest),
     /// Receive has answered a command.
     Relayed(RelayedAnswer),
-    /// What commands have changed by now, as receive of this generation says.
+    /// The changes of commands so far, as the receive of this generation reports them.
     Changed(u64, String),
-    /// Of the process that takes the place of this one.
+    /// An event of the process that takes the place of this one.
     Successor(SuccessorEvent),
-    /// A server that was replaced has these connections, or has ended.
+    /// A replaced server has this many open connections, or has ended.
     EarlierHas(u32, Option<OpenConnections>),
 }
 
-/// The processes: those that serve, and those that come and go.
+/// The supervisor's state: the generations that serve, rise or end, and what they share.
 pub(super) struct Supervisor {
     pub(super) common: Arc<SupervisorShared>,
     pub(super) listeners: Listeners,
@@ -81,68 +82,68 @@ pub(super) struct Supervisor {
     cgroups: Cgroups,
     pub(super) notifier: Notifier,
     memory: OutOfMemory,
-    /// To this loop.
+    /// The sender for this loop's events.
     pub(super) tell: Sender<SupervisorEvent>,
     pub(super) serving: Option<Generation>,
     pub(super) rising: Option<Rising>,
-    /// How many were started.
+    /// The number of generations started so far.
     generations: u64,
-    /// Reloads that were asked for while stages rise: one more will do.
+    /// Reload commands that came while stages rise: one more reload serves them all.
     again: Option<Vec<Reply<CommandAnswer>>>,
-    /// Those that were replaced, and end when what they have is done.
+    /// Replaced generations, which end when their requests are done.
     pub(super) leaving: Vec<Generation>,
-    /// When all of it was told to end.
+    /// When the server was asked to end.
     pub(super) ends_since: Option<Instant>,
-    /// What becomes of its place.
+    /// The state of the supervisor's place.
     pub(super) place: Place,
     pub(super) expected: ExpectedUpgrade,
-    /// Whether receive accepts yet although another server has the clients.
+    /// Whether receive still accepts although another server has the clients.
     pub(super) accepts: Arc<AtomicBool>,
-    /// Servers in whose place this one is, oldest first.
+    /// The servers that this one has replaced, oldest first.
     pub(super) earlier: EarlierServers,
-    /// Until when they are waited for at the end.
+    /// Until when the end waits for those servers.
     waits_for_earlier_until: Option<Instant>,
-    /// When sockets are closed that are not listened at any more.
+    /// When the sockets are closed that no stage listens at any more.
     pub(super) closes_at: Option<Instant>,
-    /// Until then clients are still accepted, unless there is another signal.
+    /// Until when clients are still accepted, unless another signal comes.
     waits_until: Option<Instant>,
-    /// When is looked next whether the sockets of the stages are still there.
+    /// The time of the next look at the sockets of the stages.
     next_look: Instant,
-    /// What was seen of the keys of stages.
+    /// The state of the looks at key files.
     pub(super) key_look: KeyLook,
-    /// When receive is asked next for the keys of tickets.
+    /// When receive is next asked for the keys of tickets.
     next_copy: Instant,
-    /// What commands have changed in the stages that serve.
+    /// The changes of commands in the serving stages.
     pub(super) changes: Changes,
     /// The number of the generation that serves.
     pub(super) served_by: u64,
-    /// Commands under way that change something: one at most.
+    /// The number of commands under way that change something: one at most.
     pub(super) changing: usize,
-    /// The number of the generation in which a command has changed something last.
+    /// The number of the generation in which a command last changed something.
     pub(super) changed_in: u64,
-    /// Those that wait for it, or for stages that rise.
+    /// Commands that wait for the one under way, or for stages that rise.
     pub(super) held: Vec<(String, Reply<CommandAnswer>)>,
-    /// Programs that stay.
+    /// The connections of programs that stay.
     pub(super) sessions: Sessions,
     /// Upstreams that commands have drained.
     pub(super) drained: DrainedUpstreams,
 }
 
-/// The stages that are to serve next.
+/// The stages that will serve next.
 pub(super) struct Rising {
     number: u64,
     pub(super) generation: Generation,
-    /// What the file says and hardly means.
+    /// The remarks on the configuration file.
     warnings: Vec<String>,
-    /// They wait for the outcome.
+    /// The commands that wait for the outcome.
     replies: Vec<Reply<CommandAnswer>>,
 }
 
-/// Starts the stages, and returns when they have ended. `before` is the control socket of a server whose place they
-/// take; `ready` is called when they serve.
+/// Starts the stages, and returns when they have ended. `before` is the control socket of a server
+/// whose place they take; `ready` is called when they serve.
 ///
 /// # Errors
-/// What is in the way at the start.
+/// Why the stages cannot be started.
 pub fn run(
     config: Config,
     file: Option<PathBuf>,
@@ -175,12 +176,13 @@ pub fn run(
     let asked = [receive?, process?, respond?];
     let gate = inheritance.as_mut().and_then(Inheritance::gate);
     let gate = Arc::new(GateKeeper::new(gate.filter(|_| config.gate != GateMode::Off)));
-    // its rules are receive's to say
+    // receive sets the rules of the table
     let (table, rules) = (inheritance.as_ref().and_then(Inheritance::table), Policy::default());
     let keeps_table = table == Some(config.firewall.table());
     let keeper = firewall::open(&config.firewall, &[], &rules, keeps_table);
     let mut keeper = keeper.map_err(RunError::Firewall)?;
     let firewall = keeper.as_ref().map(FirewallKeeper::firewall);
+    // a table that the predecessor still has is taken over in `succeed`, once these stages serve
     if let Some(keeper) = keeper.take_if(|_| !keeps_table) {
         keeper.start().map_err(resources("a thread for the firewall"))?;
     }
@@ -195,7 +197,7 @@ pub fn run(
         None => control_socket::open(&config, Some(&file), lock_wait),
     };
     let control = control.map_err(RunError::ControlSocket)?;
-    // this process keeps the rights of root, so that no other says where it speaks to
+    // this process keeps root's rights, so no other process chooses the socket it notifies
     let notifier = Notifier::from_environment();
     // the stages accept as soon as they are there
     listeners.begin_listening().map_err(resources("sockets that listen"))?;
@@ -232,6 +234,7 @@ pub fn run(
         drained: DrainedUpstreams::default(),
     };
     supervisor.rising = Some(supervisor.rise(config, Vec::new())?);
+    // until the stages serve, a failure ends the start; commands wait at the socket meanwhile
     supervisor.go_on_until(&events, |it| it.serving.is_some() || it.is_over())?;
     if !supervisor.is_over() {
         if let Some((before, inheritance)) = before.zip(inheritance) {
@@ -245,10 +248,11 @@ pub fn run(
         ready(None);
         supervisor.go_on_until(&events, Supervisor::is_over)?;
     }
+    // in an upgrade, `be_succeeded` has already left or removed the table
     if let Some(firewall) = supervisor.common.firewall.as_ref().filter(|_| supervisor.has_place()) {
         firewall.end();
     }
-    // the files of Unix sockets go
+    // removes the files of Unix sockets
     supervisor.listeners.end(&[]);
     Ok(())
 }
@@ -259,8 +263,8 @@ pub(super) fn endpoints(config: &Config) -> Vec<ListenEndpoint> {
     of_clients(config).into_iter().chain(asked).collect()
 }
 
-/// Where clients and those who look come to. Receive is given all of it: the next generation comes while this one
-/// is there.
+/// The addresses for clients and for the admin listener. Receive is given all these sockets: the
+/// next generation starts while this one still runs.
 fn of_clients(config: &Config) -> Vec<ListenEndpoint> {
     let public = config.listeners.iter().flat_map(|listener| listener.listen.clone());
     public.chain(config.admin.listen.0.iter().cloned()).collect()
@@ -278,7 +282,7 @@ fn listen(mut signals: Signals, tell: Sender<SupervisorEvent>) -> io::Result<()>
 }
 
 impl Supervisor {
-    /// Does what is to be done until something is so.
+    /// Handles events until `is_so` holds.
     ///
     /// # Errors
     /// The first stages cannot be started.
@@ -301,7 +305,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// How long nothing has to be done.
+    /// How long the loop may wait for an event before something is due.
     fn patience(&self) -> Duration {
         let now = Instant::now();
         let rising = self.rising.as_ref().map(|rising| &rising.generation);
@@ -338,15 +342,15 @@ impl Supervisor {
             }
             SupervisorEvent::Asked(CommandRequest { asked, reply }) => match asked {
                 CommandKind::Command(command) => self.answer(&command, reply),
-                // sessions are receive's
+                // receive serves programs that stay, so their changes do not come here
                 CommandKind::Change(..) => {}
                 CommandKind::Session(program, received) => self.relay_session(program, received),
                 CommandKind::TakeOver(stream) => self.hand_to(stream, &reply),
             },
             SupervisorEvent::Relayed(relayed) => self.hear_answer(relayed),
-            // a command that came since knows more
+            // a command of this generation has reported newer changes since
             SupervisorEvent::Changed(generation, _) if generation == self.changed_in => {}
-            // a failure has been reported there
+            // `take_changes` has logged a failure
             SupervisorEvent::Changed(generation, text) => {
                 let _ = self.take_changes(generation, &text);
             }
@@ -388,7 +392,8 @@ impl Supervisor {
         }
         if now >= self.next_copy {
             self.next_copy = now + COPY;
-            // as a command that changes something, so that it is never older than what is known
+            // sent as a command that changes something, so that the answer is never older than the
+            // known changes
             self.relay(changes::ASKED_BY.to_owned(), bounded(1).0);
         }
         if self.closes_at.take_if(|at| now >= *at).is_some() {
@@ -400,8 +405,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Stages whose sockets are gone answer nobody who has no connection yet: others take their place. They do not
-    /// get new sockets, since those that ask know the directory by its name, and Landlock by itself.
+    /// Replaces stages whose sockets are gone: they answer no process that has no connection yet.
+    /// They do not get new sockets, since the stages that ask know the directory by its name, and
+    /// Landlock knows the directory itself.
     fn look_after_sockets(&mut self) {
         self.next_look = Instant::now() + LOOK;
         let is_quiet =
@@ -419,7 +425,8 @@ impl Supervisor {
         self.reload(Vec::new());
     }
 
-    /// The stages of before end when the new ones serve, and finish what they have.
+    /// Has the risen stages serve in the place of those before, which finish their requests and
+    /// end.
     fn replace_by(&mut self, risen: Rising) {
         self.served_by = risen.number;
         self.changes = self.changes.after_reload();
@@ -428,7 +435,7 @@ impl Supervisor {
         self.tell_all_drained(&risen.generation);
         self.ask_for_changes(risen.number, risen.generation.directory());
         match self.serving.replace(risen.generation) {
-            // it is said when the server before has left
+            // readiness is reported when the predecessor has left
             None if self.place == Place::Wanted => {}
             None => {
                 self.say_where_asked();
@@ -445,7 +452,7 @@ impl Supervisor {
         }
     }
 
-    /// The stages of before stay.
+    /// Gives up the rising stages; those that serve stay.
     fn fail(&mut self, why: RunError) -> Result<(), RunError> {
         let Some(Rising { mut generation, replies, .. }) = self.rising.take() else {
             return Ok(());
@@ -468,18 +475,18 @@ impl Supervisor {
         self.conclude(1, &format!("the stages stay as they are: {why}"), replies);
     }
 
-    /// Says what has become of a reload.
+    /// Reports the outcome of a reload.
     fn conclude(&mut self, code: u8, text: &str, replies: Vec<Reply<CommandAnswer>>) {
         text.lines().for_each(|line| say(format_args!("{line}")));
         self.notifier.ready(text.lines().next().unwrap_or_default());
         for reply in replies {
-            // a command that went away needs no answer
+            // the client may have gone away
             let _ = reply.send(CommandAnswer { code, text: format!("{text}\n") });
         }
     }
 
-    /// Starts all stages anew with the configuration as it is now, beside those there are. A reload that is asked
-    /// for meanwhile begins when this one has come to its end.
+    /// Starts all stages anew with the current configuration, beside the running ones. A reload
+    /// asked for meanwhile begins when this one has finished.
     pub(super) fn reload(&mut self, replies: Vec<Reply<CommandAnswer>>) {
         if self.ends_since.is_some() {
             let answer = || CommandAnswer { code: 1, text: "the stages are ending\n".to_owned() };
@@ -506,7 +513,7 @@ impl Supervisor {
         }
     }
 
-    /// The configuration as it is now, and what it says and hardly means.
+    /// Reads the current configuration, and the remarks on it.
     fn read(&self) -> Result<(Config, Vec<String>), String> {
         let read = config_file::load_and_warn(&self.common.file, Depth::Files);
         let (config, warnings) = read.map_err(|problems| {
@@ -515,7 +522,7 @@ impl Supervisor {
         if !super::is_wanted(&config) {
             return Err("a server without stages needs a restart or an upgrade".to_owned());
         }
-        // each socket stays with those it was given to
+        // sockets cannot be moved: each stays with the stage it was passed to
         let at = |config: &Config| {
             (of_clients(config), Role::ALL.map(|role| machines::asked_at(config, role)))
         };
@@ -544,7 +551,7 @@ impl Supervisor {
     fn rise(&mut self, config: Config, warnings: Vec<String>) -> Result<Rising, RunError> {
         self.generations += 1;
         let (number, tell) = (self.generations, self.tell.clone());
-        // who does not listen any more is at its end
+        // the send fails only when the loop has ended
         let tell = move || drop(tell.send(SupervisorEvent::Ready(number)));
         let changes = self.changes.after_reload();
         self.common.gate.judged_by(number);
@@ -554,7 +561,7 @@ impl Supervisor {
         Ok(Rising { number, generation, warnings, replies: Vec::new() })
     }
 
-    /// All of it begins to end. A second time: at once.
+    /// Begins the end of the server. Called a second time, ends it at once.
     pub(super) fn end(&mut self, signal: i32) {
         match self.ends_since {
             None => {
@@ -591,13 +598,13 @@ impl Supervisor {
 
     fn is_over(&self) -> bool {
         let ends = self.ends_since.is_some() || matches!(self.place, Place::Left(_));
-        // a service manager cuts what is left of a service once its main process has ended
+        // a service manager kills what is left of a service once its main process has ended
         let waits_for_earlier = !self.earlier.is_empty()
             && self.waits_for_earlier_until.is_some_and(|until| Instant::now() < until);
         ends && self.serving.is_none() && self.leaving.is_empty() && !waits_for_earlier
     }
 
-    /// Does what a command wants.
+    /// Carries out a command.
     fn answer(&mut self, command: &str, reply: Reply<CommandAnswer>) {
         let answer = match command {
             other if other.starts_with("upgrade ") => {
@@ -618,7 +625,7 @@ impl Supervisor {
                 None => CommandAnswer::unknown(other),
             },
         };
-        // a command that went away needs no answer
+        // the client may have gone away
         let _ = reply.send(answer);
     }
 }

@@ -1,8 +1,9 @@
-//! What code could do that has taken a stage over. Where [`WANTED`] is in the environment, each stage tries it once it is
-//! confined, before it serves, and says how each attempt went. None of them changes anything.
+//! Attempts at what code in a compromised stage could do. If [`WANTED`] is in the environment, each
+//! stage makes them once it is confined, before it serves, and logs how each went. No attempt
+//! changes anything.
 //!
-//! The manual has the table (`docs/manual/isolated.md`), and a test compares it with what the stages say.
-//! Which processes there are is looked up before: a stage that is confined cannot.
+//! The manual has the table (`docs/manual/isolated.md`), and a test compares it with the stages'
+//! output. The other processes are looked up beforehand: a confined stage cannot do that.
 
 use forebay_config::{Config, Role};
 use forebay_sys::stderr::say;
@@ -16,14 +17,15 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// The variable of the environment by which an operator asks for it.
+/// The environment variable with which an operator asks for the attempts.
 const WANTED: &str = "FOREBAY_TRY";
 
-/// Where nobody listens: who is refused there may connect.
+/// An address without a listener: a connection that is refused there was allowed by the
+/// confinement.
 const NOWHERE: ([u8; 4], u16) = ([127, 0, 0, 1], 1);
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a stage must know beforehand of what it tries.
+/// The facts for its attempts that a stage must look up before it is confined.
 #[derive(Debug)]
 pub struct StageAttempts {
     role: Role,
@@ -32,14 +34,15 @@ pub struct StageAttempts {
     /// The configuration file.
     file: PathBuf,
     supervisor: u32,
-    /// Stages that were started before.
+    /// The processes of stages that were started before.
     others: Vec<u32>,
-    /// Listens at a name that is in no file system.
+    /// A listener at an abstract name, which is in no file system.
     named: UnixListener,
 }
 
 impl StageAttempts {
-    /// Those of the stage that this configuration is for, if they are asked for. To be called before it is confined.
+    /// Prepares the attempts of this configuration's stage, if the operator asks for them. Must be
+    /// called before the stage is confined.
     pub fn wanted(config: &Config) -> Option<StageAttempts> {
         let place = config.place.as_ref().filter(|_| std::env::var_os(WANTED).is_some())?;
         let supervisor = std::os::unix::process::parent_id();
@@ -60,7 +63,7 @@ impl StageAttempts {
         })
     }
 
-    /// Tries all of it, and says how it went.
+    /// Makes all attempts, and logs how each went.
     pub fn say(&self) {
         let StageAttempts { role, instance, .. } = self;
         for (what, outcome) in self.outcomes() {
@@ -92,16 +95,17 @@ impl StageAttempts {
     fn write(&self) -> io::Result<()> {
         let path = self.content.join(format!(".forebay-try-{}", std::process::id()));
         OpenOptions::new().write(true).create_new(true).open(&path)?;
-        // who may make a file in a directory may remove it
+        // a process that may create a file in a directory may remove it
         fs::remove_file(&path).or(Ok(()))
     }
 
-    /// To a socket that was there before this process was confined, as those of other programs are.
+    /// Connects to an abstract socket that existed before this process was confined, like those of
+    /// other programs.
     fn connect_to_name(&self) -> io::Result<()> {
         UnixStream::connect_addr(&self.named.local_addr()?).map(drop)
     }
 
-    /// Whether it can be done to any of the others.
+    /// Makes an attempt on the other processes, until it succeeds on one.
     fn any(&self, attempt: impl Fn(u32) -> io::Result<()>) -> io::Result<()> {
         let none = Err(io::Error::new(io::ErrorKind::NotFound, "none was there"));
         self.others.iter().fold(none, |known, other| match known {

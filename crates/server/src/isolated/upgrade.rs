@@ -1,8 +1,9 @@
-//! Another process in the place of the supervisor, and a supervisor in the place of another process; see
-//! [`upgrade`](crate::upgrade).
+//! How another process takes the place of the supervisor, and the supervisor that of another
+//! process; see [`upgrade`](crate::upgrade).
 //!
-//! The new supervisor has stages of its own. Those of the one before finish what they have, as after a reload, and it
-//! ends with the last of them. Either may be a server without stages.
+//! The new supervisor has stages of its own. The stages of the predecessor finish their requests,
+//! as after a reload, and the predecessor ends with the last of them. Either may be a server
+//! without stages.
 
 use super::changes;
 use super::generation::Generation;
@@ -31,7 +32,8 @@ use std::thread;
 use std::time::Instant;
 
 impl Supervisor {
-    /// Hands what there is to a process that wants the place of this one, if it may have it.
+    /// Begins to hand everything over to a process that wants the place of this one, if it may have
+    /// it.
     pub(super) fn hand_to(&mut self, stream: UnixStream, reply: &Reply<CommandAnswer>) {
         let answer = match self.keeps_place() {
             Some(why) => CommandAnswer::failed(why),
@@ -47,7 +49,7 @@ impl Supervisor {
         let _ = reply.send(answer);
     }
 
-    /// What is asked around an upgrade that the service manager is to carry out.
+    /// Answers questions about an upgrade that the service manager carries out.
     pub(super) fn answer_upgrade(&mut self, question: &str) -> CommandAnswer {
         let (has_manager, keeps_place) = (self.notifier.hand().is_some(), self.keeps_place());
         self.expected.answer(question, has_manager, keeps_place)
@@ -67,7 +69,7 @@ impl Supervisor {
 
     fn begin_to_hand(&self, stream: UnixStream) -> io::Result<()> {
         let (sockets, mut descriptors) = self.listeners.hand()?;
-        // it came by this socket
+        // the other process has connected to this socket
         let control = self.control.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let (control, descriptor) = control.hand()?;
         let before = self.earlier.hand(&mut descriptors)?;
@@ -86,7 +88,7 @@ impl Supervisor {
             gate,
             firewall: self.common.firewall.as_ref().map(|firewall| firewall.table()),
             control,
-            // stages become another user, and this process stays who it is
+            // the stages run as another user, but this process keeps its own
             started_by: Some(privileges::current().0),
             notify: self.notifier.hand(),
             ..self.changes.handed()
@@ -96,11 +98,11 @@ impl Supervisor {
         self.accepts.store(true, Ordering::Release);
         let accepts = Arc::clone(&self.accepts);
         let is_leaving = move || accepts.load(Ordering::Acquire);
-        // its stages count their connections
+        // the stages count connections, not this process
         successor::start(stream, handed, descriptors, OpenConnections::default, is_leaving, tell)
     }
 
-    /// What a successor says, or what becomes of it.
+    /// Handles a message of the successor, or its end.
     pub(super) fn hear_successor(&mut self, event: SuccessorEvent) {
         match event {
             SuccessorEvent::Says(said, words) => self.do_as(said, &words),
@@ -109,7 +111,7 @@ impl Supervisor {
         }
     }
 
-    /// The process that was to take the place of this one has ended before it served.
+    /// Keeps the place, because the process that wanted it has ended before it served.
     fn keep_place(&mut self, error: &io::Error) {
         self.place = Place::Own;
         self.serving.iter().for_each(|serving| self.have_judged_by(serving));
@@ -120,7 +122,7 @@ impl Supervisor {
         }
     }
 
-    /// Does what a successor says.
+    /// Carries out a message of the successor.
     fn do_as(&mut self, said: SuccessorSays, words: &Reply<LastWords>) {
         match said {
             SuccessorSays::Serves(_) if self.ends_since.is_some() => {
@@ -147,10 +149,10 @@ impl Supervisor {
         }
     }
 
-    /// Another process has the clients that come from now on, and what is said to the service manager.
+    /// Leaves new clients and the messages to the service manager to the successor.
     fn be_succeeded(&mut self, new: &NewServer) {
         let NewServer { process, left, takes_control, takes_firewall, .. } = new;
-        // before it speaks to the service manager
+        // sent before the successor speaks to the service manager
         self.notifier.main_is(*process);
         self.notifier.close();
         if let Some(socket) = &mut self.control {
@@ -161,9 +163,9 @@ impl Supervisor {
         if let Some(firewall) = &self.common.firewall {
             if *takes_firewall { firewall.leave() } else { firewall.end() }
         }
-        // the receive of before lets it go, too, when it is told
+        // the old receive drops it, too, at the leave command
         self.common.gate.let_go();
-        // the other process hears of them
+        // the successor now gets the reports of the earlier servers
         self.earlier.leave();
         let now = Instant::now();
         self.place = Place::Left(if left.is_empty() { now } else { now + ARRIVAL });
@@ -172,14 +174,14 @@ impl Supervisor {
         ));
     }
 
-    /// Receive accepts no more, but what is on its way to addresses that are `left`.
+    /// Has receive stop accepting, except connections under way to addresses that are `left`.
     fn tell_receive_to_leave(&mut self, left: &[HandedAddress]) {
         let (reply, answers) = bounded(1);
         let left = serde_json::to_string(left).unwrap_or_default();
         self.relay(format!("{}{left}", changes::LEAVE), reply);
         let accepts = Arc::clone(&self.accepts);
         let hear = move || {
-            // one that fails has ended, or is told by a signal
+            // a receive that does not answer has ended, or gets a signal
             let _ = answers.recv();
             accepts.store(false, Ordering::Release);
         };
@@ -188,7 +190,7 @@ impl Supervisor {
         }
     }
 
-    /// When the stages leave what comes to the successor's.
+    /// When the stages leave all new connections to those of the successor.
     pub(super) fn leaves_at(&self) -> Option<Instant> {
         match self.place {
             Place::Left(at) if self.serving.is_some() => Some(at),
@@ -196,7 +198,7 @@ impl Supervisor {
         }
     }
 
-    /// The stages finish what they have, and this process ends with them.
+    /// Has the stages finish their requests; this process ends with them.
     pub(super) fn leave_clients(&mut self) {
         if let Some(mut generation) = self.serving.take() {
             generation.be_replaced_by_upgrade();
@@ -204,10 +206,11 @@ impl Supervisor {
         }
     }
 
-    /// Takes the place of a server that runs: the stages serve, and `keeper` has its table of the firewall. From then on nothing is an error: there is no other.
+    /// Takes the place of a running server: the stages serve, and `keeper` takes over its firewall
+    /// table. After that nothing is an error, because no other server is left.
     ///
     /// # Errors
-    /// When the other keeps its place.
+    /// When the other server keeps its place.
     pub(super) fn succeed(
         &mut self,
         mut predecessor: Predecessor,
@@ -234,7 +237,8 @@ impl Supervisor {
         self.place = Place::Own;
         self.serving.iter().for_each(|serving| self.have_judged_by(serving));
         self.listeners.own(&wanted);
-        // a stage that was taken over may add none to them
+        // the kernel lets only sockets of one user share an address: a compromised stage, which
+        // runs as another, can add none
         let (user, group) = privileges::current();
         let _ = self.listeners.give(user, group);
         if has_left {
@@ -249,7 +253,7 @@ impl Supervisor {
         inheritance.announce(open.as_ref());
         self.notifier.ready("the stages serve");
         if self.notifier.interval().is_some() {
-            // nobody knows when the server before has said so last
+            // the time of the predecessor's last keep-alive message is unknown
             self.notifier.alive();
         }
         let to_loop = self.tell.clone();

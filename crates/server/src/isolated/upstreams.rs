@@ -1,4 +1,5 @@
-//! `forebay upstream` with stages: the processes of respond ask the applications, so each of them is asked and told.
+//! `forebay upstream` with stages: the processes of respond ask the applications, so each of them
+//! gets the command.
 
 use super::drained;
 use super::generation::Generation;
@@ -10,10 +11,10 @@ use crossbeam_channel::Sender;
 use forebay_config::Role;
 use std::path::PathBuf;
 
-/// How a process begins that has no such upstream.
+/// The beginning of the answer of a process that has no such upstream.
 const UNKNOWN: &str = "no upstream is called";
 
-/// What a process says that asks none.
+/// The answer of a process that asks no applications.
 const NONE: &str = "no applications\n";
 
 impl Supervisor {
@@ -27,7 +28,7 @@ impl Supervisor {
             _ => None,
         };
         if let Some(why) = why {
-            // a command that went away needs no answer
+            // the client may have gone away
             return drop(reply.send(CommandAnswer::failed(why)));
         }
         let (question, known, failed) = (question.to_owned(), self.drained.clone(), reply.clone());
@@ -47,7 +48,7 @@ impl Supervisor {
         }
     }
 
-    /// Processes of respond that were started since the last time are told what is drained.
+    /// Sends the drains to processes of respond that were started since the last call.
     pub(super) fn tell_drained(&mut self) {
         let sockets = self.serving.iter_mut().flat_map(|serving| {
             let directory = serving.directory().to_owned();
@@ -58,14 +59,14 @@ impl Supervisor {
         self.drained.tell(sockets.collect());
     }
 
-    /// All processes of stages that serve from now on are.
+    /// Sends the drains to all processes of stages that begin to serve.
     pub(super) fn tell_all_drained(&self, generation: &Generation) {
         self.drained.tell(asked(generation).into_iter().map(|(_, socket)| socket).collect());
     }
 }
 
-/// The processes that ask others than stages, by name, and where they hear commands: respond, and receive where it passes
-/// connections on.
+/// The processes that ask servers other than stages, by name, with their control sockets: respond,
+/// and receive where it passes connections on.
 fn asked(serving: &Generation) -> Vec<(String, PathBuf)> {
     let config = &serving.config;
     let passes = (!config.tcp.is_empty()).then_some(Role::Receive);
@@ -79,13 +80,13 @@ fn asked(serving: &Generation) -> Vec<(String, PathBuf)> {
     asked.map(at).collect()
 }
 
-/// One answer for all: what they agree on once, and else what each says. It fails if one does, unless others know the
-/// upstream that is meant.
+/// Combines the answers: an equal one is shown once, and different ones each. The result fails if
+/// one does, unless another process knows the upstream in question.
 fn together(mut answers: Vec<(String, CommandAnswer)>) -> CommandAnswer {
     if answers.iter().any(|(_, answer)| answer.code == 0) {
         answers.retain(|(_, answer)| !answer.text.starts_with(UNKNOWN));
     }
-    // those that ask none are not worth a line beside others
+    // processes that ask no applications get no line beside others
     if answers.iter().any(|(_, answer)| answer.text != NONE) {
         answers.retain(|(_, answer)| answer.text != NONE);
     }

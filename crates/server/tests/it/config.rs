@@ -1,8 +1,8 @@
-//! The configuration, case by case: each file in `config/` holds an input, a line of dashes, and
-//! the settings that then differ from their defaults or the exact lines of what is wrong.
+//! Tests of the configuration, case by case: each file in `config/` holds an input, a line of
+//! dashes, and the settings that then differ from their defaults or the exact lines of its errors.
 //!
-//! `UPDATE_CASES=1 cargo test -p forebay-server --test it config::` writes what came out into the files;
-//! read the difference before it is committed.
+//! `UPDATE_CASES=1 cargo test -p forebay-server --test it config::` writes the results into the
+//! files; read the difference before committing it.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -55,7 +55,7 @@ fn outcome(input: &str) -> String {
         Ok(config) => {
             let defaults = settings(&Config::default());
             let mut changed = settings(&config);
-            // below a list that no default has, everything counts
+            // below a list without a default every line counts
             let mut compare = true;
             changed.retain(|line| {
                 if line.starts_with('[') {
@@ -70,8 +70,8 @@ fn outcome(input: &str) -> String {
     }
 }
 
-/// What a configuration is printed as, without comments, and with dots for sections that are not in
-/// a list.
+/// A configuration as it is printed, without comments, and with dots for sections that are not in a
+/// list.
 fn settings(config: &Config) -> Vec<String> {
     let (mut list, mut section) = (String::new(), String::new());
     let mut lines = Vec::new();

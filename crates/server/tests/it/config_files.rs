@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A fresh directory with `site` in it, gone when dropped.
+/// A fresh directory with `site` in it, removed when this is dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -18,13 +18,13 @@ impl Folder {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("config-files-{}-{number}", std::process::id());
-        // where every user may look, unlike below a home
+        // every user may enter this directory, unlike one below a home
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(path.join("site")).unwrap();
         Folder(path)
     }
 
-    /// Loads a file with this text; what is wrong comes with `DIR` for the directory.
+    /// Loads a file with this text; its errors have `DIR` in the place of the directory.
     pub(crate) fn load(&self, text: &str) -> Result<Config, Vec<String>> {
         let file = self.0.join("forebay.toml");
         fs::write(&file, text).unwrap();
@@ -34,7 +34,7 @@ impl Folder {
         })
     }
 
-    /// What is remarked of a file with this text, which is good.
+    /// The remarks on a file with this text, which is valid.
     pub(crate) fn remarks(&self, text: &str) -> Vec<String> {
         let file = self.0.join("forebay.toml");
         fs::write(&file, text).unwrap();
@@ -92,7 +92,7 @@ fn a_log_is_no_directory() {
     }
 }
 
-/// A link or `..` leads a log no more into a root than its plain name does.
+/// A log inside a root is found by a link or `..` as well as by its plain name.
 #[test]
 fn a_log_that_clients_could_read_is_told_by_whatever_name() {
     let folder = Folder::new();
@@ -113,7 +113,7 @@ fn a_log_that_clients_could_read_is_told_by_whatever_name() {
     for log in ["link/access.log", "logs/../site/access.log", "logs/linked.log"] {
         assert_eq!(with(log, "").unwrap_err(), [served(log, "site", "1:8")]);
     }
-    // once, though both sites have it
+    // reported once, though both sites have it
     let sites = "[[site]]\nhosts = [\"a.example\"]\n[[site]]\nhosts = [\"b.example\"]\n";
     assert_eq!(with("link/a.log", sites).unwrap_err(), [served("link/a.log", "site", "1:8")]);
     let alias = "[[alias]]\npath = \"/logs\"\nto = \"linked\"\n";
@@ -154,8 +154,8 @@ fn the_sample_can_be_run_as_it_is() {
     assert!(problems.is_empty(), "{}", problems[0]);
 }
 
-/// A socket that cannot be made is an error of `check`; where a service manager has made it, it is
-/// none.
+/// A socket that cannot be made is an error of `check`, but not where a service manager has made
+/// it.
 #[test]
 fn sockets_that_cannot_be_made_are_told() {
     let folder = Folder::new();
@@ -178,7 +178,7 @@ fn sockets_that_cannot_be_made_are_told() {
              \"DIR/site/file\": not a directory"
         )
     );
-    // the server finds out by itself, and may have been given the sockets
+    // the server notices at its start, and may have been given the sockets
     assert!(load(&file).is_ok());
     fs::create_dir(folder.0.join("none")).unwrap();
     fs::remove_file(folder.0.join("site/file")).unwrap();

@@ -46,9 +46,9 @@ fn files_are_read_in_the_order_of_their_paths_and_patterns_as_they_stand() {
     fs::remove_file(folder.0.join("sites/c.toml")).unwrap();
     let config = folder.load(main).unwrap();
     assert_eq!(hosts(&config), ["main", "one", "deep2", "deep", "upper", "a", "b"]);
-    // what sites do not say themselves is said for all of them, and paths begin at the main file
+    // sites inherit settings of the top level, and paths begin at the main file
     assert!(config.sites.iter().all(|site| site.root == Some(folder.0.join("site"))));
-    // the text of all is one text
+    // all files together print as one text
     assert!(config.include.is_empty());
     let again = parse(&config.to_toml(), "forebay.toml").unwrap();
     assert_eq!(again.sites, config.sites);
@@ -81,7 +81,7 @@ fn all_that_is_wrong_is_told_with_its_file() {
     ] {
         assert!(said.contains(expected), "{expected}\nin\n{said}");
     }
-    // what does not hold together, once every text can be read
+    // conflicts between files are reported once every file can be read
     for file in ["a", "c", "d", "e", "f"] {
         fs::write(folder.0.join(format!("sites/{file}.toml")), "").unwrap();
     }
@@ -128,7 +128,7 @@ fn secrets_are_read_and_never_shown() {
     let shown = config.to_shown_toml();
     assert!(shown.contains("Authorization = \"Bearer ${file:token}\""), "{shown}");
     assert!(!shown.contains("abc") && !format!("{:?}", config.origin).contains("abc"));
-    // for the program itself it is all there
+    // the program itself has the secrets
     assert_eq!(set(&parse(&config.to_toml(), "").unwrap()), set(&config));
 
     fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).unwrap();
@@ -155,7 +155,7 @@ fn secrets_are_read_and_never_shown() {
     assert!(said[0].contains("cannot read the file \"DIR/token\""), "{said:?}");
 }
 
-/// What is changed or gone since does not reach those that read what was kept.
+/// Files that change or vanish later do not affect processes that read the kept bundle.
 #[test]
 fn what_is_kept_of_all_files_is_read_as_they_were() {
     let folder = folder(&[

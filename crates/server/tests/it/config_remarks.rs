@@ -1,4 +1,4 @@
-//! What `forebay check` warns of: what is right and yet hardly meant.
+//! The warnings of `forebay check` about settings that are valid but probably not intended.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 

@@ -1,4 +1,4 @@
-//! What `forebay check` warns of beside `engine = "isolated"`: what no stage does.
+//! The warnings of `forebay check` with `engine = "isolated"`: settings that no stage uses.
 #![forbid(unsafe_code)]
 
 use crate::config_files::Folder;
@@ -50,7 +50,7 @@ fn what_other_software_has_to_do_is_remarked() {
                 [[header]]\npath = \"/*\"\nset = { X = \"y\" }\n\
                 [[access]]\npath = \"/closed\"\ndeny = [\"all\"]\n";
     let remarks = |text: &str| -> Vec<String> {
-        // rules for paths at which nothing is have remarks of their own
+        // rules for paths that do not exist have remarks of their own
         folder.remarks(text).into_iter().filter(|remark| remark.contains(IDLE)).collect()
     };
     assert!(remarks(text).is_empty());

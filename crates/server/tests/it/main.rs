@@ -1,4 +1,4 @@
-//! The configuration from outside the crate, by files and by properties.
+//! Tests of the configuration from outside the crate, with files and by properties.
 #![forbid(unsafe_code)]
 
 mod config;
@@ -9,6 +9,6 @@ mod isolated_remarks;
 mod properties;
 mod seeds;
 
-// What holds for every text given as a configuration, shared with the fuzz target.
+// Properties of every text given as a configuration, shared with the fuzz target.
 #[path = "../../../../fuzz/checks/config.rs"]
 mod checks;

@@ -1,6 +1,6 @@
-//! What holds for every text given as a configuration. The check is that of the fuzz target; here
-//! it gets the cases of `config/` with pieces cut out, doubled and exchanged, and the inputs kept
-//! in `fuzz/seeds`.
+//! Properties of every text given as a configuration. The check is that of the fuzz target; here it
+//! gets the cases of `config/` with pieces cut out, doubled and exchanged, and the inputs kept in
+//! `fuzz/seeds`.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -20,7 +20,7 @@ static INPUTS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     files("tests/config").into_iter().map(input).collect()
 });
 
-/// Their lines.
+/// The lines of all inputs.
 static LINES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let lines = INPUTS.iter().flat_map(|input| input.split_inclusive(|byte| *byte == b'\n'));
     lines.map(<[u8]>::to_vec).collect()

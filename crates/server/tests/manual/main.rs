@@ -1,9 +1,10 @@
 //! The reference of the configuration, the commented sample and the man page forebay.toml(5) are
-//! made from the tables of settings, the list of metrics from their golden file. This test fails when one of them is stale.
+//! made from the tables of settings, the list of metrics from the golden file of metrics. This test
+//! fails when one of them is stale.
 //!
 //! `UPDATE_MANUAL=1 cargo test -p forebay-server --test manual` writes them; read the difference.
 //!
-//! It also reads every piece of configuration that stands in a page people read.
+//! The test also parses every piece of configuration on a page of the manual.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -23,7 +24,8 @@ use std::sync::LazyLock;
 
 /// A section as the pages show it.
 struct Chapter {
-    /// Its header, `[timeouts]` or `[[site.redirect]]`; empty for what stands before all sections.
+    /// The section's header, `[timeouts]` or `[[site.redirect]]`; empty for the settings before all
+    /// sections.
     header: String,
     title: &'static str,
     text: &'static str,
@@ -211,8 +213,8 @@ fn every_subsection_of_the_process_has_a_chapter() {
     }
 }
 
-/// The generated pages that are stale. If asked to, writes them first, so that every test reads what
-/// is new.
+/// The generated pages that are stale. With `UPDATE_MANUAL`, writes them first, so that every test
+/// reads the new text.
 static STALE: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let pages = [
         ("docs/manual/configuration.md", reference::page(&chapters())),
@@ -249,9 +251,9 @@ fn the_sample_is_good_with_and_without_its_settings() {
     for part in [one, several] {
         // a text alone includes nothing
         let text = sample::uncommented(part).replace("include = [\"sites/*.toml\"]\n", "");
-        // which stands for a directory of programs
+        // this setting takes the place of one for a directory of programs
         let text = text.replace("program = \"/usr/lib/git-core/git-http-backend\"\n", "");
-        // these are for the machine that is asked
+        // these settings are for the machine that other machines ask
         let text = text.replace("process_listen = [\"10.0.0.2:9443\"]\n", "");
         let text = text.replace("respond_listen = [\"10.0.0.2:9444\"]\n", "");
         if let Err(problems) = parse(&text, "/etc/forebay.toml") {
@@ -280,7 +282,7 @@ fn every_piece_of_configuration_in_the_manual_is_good() {
                 Err(problems) => problems,
                 Ok(_) => Vec::new(),
             };
-            // a piece about something else need not name a directory
+            // a piece of a configuration need not name a root
             let mut wrong = problems.iter().filter(|problem| problem.key != "root");
             if let Some(problem) = wrong.next() {
                 panic!("{}: {problem}\nin:\n{block}", page.display());

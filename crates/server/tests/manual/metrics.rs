@@ -1,4 +1,4 @@
-//! docs/manual/metrics.md
+//! Generates docs/manual/metrics.md.
 
 use super::repository;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! docs/manual/configuration.md
+//! Generates docs/manual/configuration.md.
 
 use super::Chapter;
 use forebay_config::table::{Preset, SettingDescription};
@@ -88,7 +88,7 @@ pub(crate) fn page(chapters: &[Chapter]) -> String {
     page
 }
 
-/// A key with the section it stands in, so that each heading is there once.
+/// A key with its section, so that each heading is unique.
 fn heading(chapter: &Chapter, row: &SettingDescription) -> String {
     match chapter.header.as_str() {
         "[[listener]]" | "[[site]]" => row.key.to_owned(),
@@ -126,7 +126,7 @@ fn entry(chapter: &Chapter, row: &SettingDescription) -> String {
     entry
 }
 
-/// What is quoted, and names of other keys, as code.
+/// Marks quoted text and names of other keys as code.
 fn code(text: &str) -> String {
     let mut out = String::new();
     let mut inside = false;

@@ -1,4 +1,4 @@
-//! packaging/man/forebay.toml.5
+//! Generates packaging/man/forebay.toml.5.
 
 use super::Chapter;
 use forebay_config::table::{Preset, SettingDescription};

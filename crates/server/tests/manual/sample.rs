@@ -1,4 +1,4 @@
-//! examples/forebay.toml: every setting with its meaning, switched off.
+//! Generates examples/forebay.toml: every setting with its meaning, switched off.
 //!
 //! A line that begins with `#` and no blank is a setting; without that sign it is in force.
 
@@ -55,7 +55,7 @@ pub(crate) fn page(chapters: &[Chapter]) -> String {
             .filter(|row| !of_connections(row))
             .for_each(|row| page.push_str(&named(row.key, row)));
         if rows().any(|row| of_connections(&row)) {
-            // these cannot stand beside conditions about requests
+            // these settings exclude conditions about requests
             let _ = write!(page, "\n#{}\n", chapter.header);
             rows().filter(of_connections).for_each(|row| page.push_str(&named(row.key, row)));
         }
@@ -91,14 +91,14 @@ fn several() -> &'static str {
 
 /// A setting below the header of its subsection.
 fn setting(row: &SettingDescription) -> String {
-    // the sample can be run as it is
+    // the root is in force, so that the sample can be run as it is
     if row.key == "root" {
         return format!("\n{}root = \"site\"\n", row.comment());
     }
     named(row.name(), row)
 }
 
-/// A setting that is called `name` where it stands.
+/// A setting under the `name` that it has in its place.
 fn named(name: &str, row: &SettingDescription) -> String {
     let line = match (&row.preset_toml, row.preset) {
         (Some(toml), preset) if preset != Preset::Items(&[]) => format!("{name} = {toml}"),
@@ -123,7 +123,7 @@ fn comment(text: &str) -> String {
 }
 
 /// A part of the sample with all its settings in force. Of two that exclude each other, the second
-/// is left out, and so is what needs another value than the default beside it.
+/// is left out, as are settings that need another one to differ from its default.
 pub(crate) fn uncommented(part: &str) -> String {
     let setting = |line: &str| {
         let setting = line.strip_prefix('#')?;

@@ -1,4 +1,4 @@
-//! Remarks on files and directories: pages, users, what is not for clients, links.
+//! Remarks on files and directories: pages, users, files that clients must not get, links.
 
 use crate::config_files::Folder;
 use std::fs;
@@ -10,7 +10,7 @@ fn error_pages_and_files_of_users_are_opened() {
     fs::create_dir(folder.0.join("site/500.html")).unwrap();
     fs::create_dir(folder.0.join("site/in")).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", folder.0.join("site/410.html")).unwrap();
-    // whoever opened it to read would wait for ever
+    // opening a FIFO to read would block for ever
     let fifo = folder.0.join("site/503.html");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
     assert!(made.success());
@@ -93,12 +93,12 @@ fn files_that_are_not_for_clients_are_remarked_where_they_are_served() {
     assert_eq!(with("site", &users("users")), nothing);
     let expected = served("3:8", "auth.file", "site/users", "/site", "1:8");
     assert_eq!(with("site", &users("site/users")), [expected]);
-    // by whatever name
+    // by other names of the same file
     let expected = served("3:8", "auth.file", "link/users", "/site", "1:8");
     assert_eq!(with("site", &users("link/users")), [expected]);
     let expected = served("3:8", "auth.file", "site/users", "/link", "1:8");
     assert_eq!(with("link", &users("site/users")), [expected]);
-    // what begins with a dot is not served, unless that is asked for
+    // names that begin with a dot are not served, unless the configuration asks for it
     assert_eq!(with("site", &users("site/.users")), nothing);
     assert_eq!(with("site", &users("site/.in/users")), nothing);
     let hidden = format!("hidden = true\n{}", users("site/.users"));
@@ -107,7 +107,7 @@ fn files_that_are_not_for_clients_are_remarked_where_they_are_served() {
     let alias = format!("{}[[alias]]\npath = \"/a\"\nto = \"site\"\n", users("site/users"));
     let expected = served("3:8", "auth.file", "site/users", "/site", "6:6");
     assert_eq!(with("out", &alias), [expected]);
-    // the configuration, too
+    // the configuration file itself is remarked, too
     let itself = |place: &str, key: &str| {
         format!(
             "DIR/forebay.toml:{place}: {key}: clients could read \"DIR/forebay.toml\", which is this \
@@ -116,7 +116,7 @@ fn files_that_are_not_for_clients_are_remarked_where_they_are_served() {
     };
     assert_eq!(with(".", ""), [itself("1:8", "root")]);
     assert_eq!(with("/", "")[..1], [itself("1:8", "root")]);
-    // a rule may close it
+    // an access rule may deny it
     let closed =
         |path: &str, more: &str| format!("[[access]]\npath = \"{path}\"\ndeny = [\"all\"]\n{more}");
     assert_eq!(with(".", &closed("*.toml", "")), nothing);
@@ -154,10 +154,10 @@ fn pages_that_paths_end_at_are_looked_for() {
     let nothing: [&str; 0] = [];
     let spa = "try_files = [\"$path\", \"/index.html\"]";
     assert_eq!(remarks(spa), [no_file("2:23: try_files", "site/index.html")]);
-    // what comes before may be missing, and who says what is then has thought of it
+    // earlier files may be missing, and a list with a status at its end expects that
     assert_eq!(remarks("try_files = [\"/maintenance.html\", \"$path\"]"), nothing);
     assert_eq!(remarks("try_files = [\"$path\", \"/index.html\", \"=404\"]"), nothing);
-    // one for all who inherit it
+    // one remark for all sites that inherit the setting
     let two =
         format!("{spa}\n[[site]]\nhosts = [\"a.example\"]\n[[site]]\nhosts = [\"b.example\"]");
     assert_eq!(remarks(&two), [no_file("2:23: site.try_files", "site/index.html")]);
@@ -166,7 +166,7 @@ fn pages_that_paths_end_at_are_looked_for() {
     for good in ["/sub", "/sub/", "/", "/b/$1"] {
         assert_eq!(remarks(&rewrite(good)), nothing, "{good}");
     }
-    // it may be that of an alias, or of what is tried next
+    // the file may be below an alias, or among those that are tried next
     let alias = "[[alias]]\npath = \"/docs\"\nto = \"docs\"";
     assert_eq!(remarks(&format!("{}\n{alias}", rewrite("/docs/here.html"))), nothing);
     assert_eq!(
@@ -183,7 +183,7 @@ fn pages_that_paths_end_at_are_looked_for() {
     assert_eq!(remarks(spa), nothing);
 }
 
-/// A rule is for paths, and a link in the root gives what it protects another one.
+/// A rule protects paths, and a link in the root gives a protected file another path.
 #[test]
 fn links_past_the_rules_are_remarked() {
     let folder = Folder::new();
@@ -197,7 +197,8 @@ fn links_past_the_rules_are_remarked() {
         format!("root = \"site\"\n{more}[[access]]\npath = \"{path}\"\ndeny = [\"all\"]\n")
     };
     let nothing: [&str; 0] = [];
-    // out of the root, to what is open, under a path that is protected, hidden, too deep
+    // links that lead out of the root, to an open file, or from a path that is protected, hidden or
+    // too deep
     link("/etc", "etc");
     link("open", "other");
     link("deep", "in/other");
@@ -217,7 +218,7 @@ fn links_past_the_rules_are_remarked() {
     let both = format!("{}[[access]]\npath = \"/pub\"\ndeny = [\"all\"]\n", text("/in", ""));
     assert_eq!(folder.remarks(&both), nothing);
     fs::remove_file(folder.0.join("site/pub/a/door")).unwrap();
-    // a link to what is above
+    // a link to the directory above
     link("..", "open/up");
     assert_eq!(folder.remarks(&text("/in", "")), [of("/open/up/in")]);
 }

@@ -29,7 +29,7 @@ fn accounts_that_this_machine_does_not_have_are_remarked() {
     }
 }
 
-/// Fields, and requests without an answer, are told of in JSON only.
+/// Chosen fields, and requests without an answer, appear in JSON lines only.
 #[test]
 fn what_only_json_lines_have_is_remarked() {
     let folder = Folder::new();
@@ -51,7 +51,8 @@ fn what_only_json_lines_have_is_remarked() {
     assert!(folder.remarks("root = \"site\"\nlog.if = [\"status!=none\"]\n").is_empty());
 }
 
-/// Who reads `admin.listen` may come from where: a warning is for lists that name nobody of them.
+/// The address of `admin.listen` limits where clients can come from; the warning is for lists that
+/// allow none of them.
 #[test]
 fn an_admin_listener_that_nobody_can_read_is_remarked() {
     let folder = Folder::new();
@@ -126,7 +127,7 @@ fn secrets_of_the_admin_listener_are_remarked() {
     assert!(told[0].ends_with("admin.token_file: means nothing without admin.listen"), "{told:?}");
 }
 
-/// Root, who may read everything, checks what another user must read later.
+/// A check by root, which may read everything, finds what the server's user may not use.
 #[test]
 fn what_the_user_of_the_server_may_not_use_is_remarked() {
     let folder = Folder::new();
@@ -142,7 +143,7 @@ fn what_the_user_of_the_server_may_not_use_is_remarked() {
     }
     fs::write(folder.0.join("site/404.html"), "").unwrap();
     fs::write(folder.0.join("logs/a.log"), "").unwrap();
-    // where the tests are built strangers may not come everywhere
+    // other users may not enter all directories on the way to where tests are built
     let others = |told: Vec<String>| -> Vec<String> {
         told.into_iter().filter(|line| !line.contains("which is on the way")).collect()
     };
@@ -152,7 +153,7 @@ fn what_the_user_of_the_server_may_not_use_is_remarked() {
              [[auth]]\npath = \"/in\"\nfile = \"users\"\n"
         )
     };
-    // a number that nobody has
+    // a number of no account
     let stranger = "user = \"3999999999\"\ngroup = \"3999999998\"";
     let remarks = || folder.remarks(&text(stranger));
     let parents_are_open = folder
@@ -194,7 +195,7 @@ fn what_the_user_of_the_server_may_not_use_is_remarked() {
     let is_told =
         |line: &&String| line.contains("\"DIR/closed/users\"") && line.contains("on the way");
     assert!(told.iter().any(|line| is_told(&line)), "{told:?}");
-    // without another user, and for root, nothing is closed
+    // without another user, and for root, every file can be used
     for who in ["", "user = \"root\""] {
         assert_eq!(folder.remarks(&text(who)), Vec::<String>::new(), "{who}");
     }

@@ -1,4 +1,5 @@
-//! Remarks on rules and hosts: those that nobody meets, that lead nowhere, or that decide nothing.
+//! Remarks on rules and hosts: those that no request matches, that lead nowhere, or that decide
+//! nothing.
 
 use crate::config_files::Folder;
 use std::fs;
@@ -42,7 +43,7 @@ fn rules_behind_one_that_decides_as_much_for_everything_are_remarked() {
     assert_eq!(remarks(&both, costly), [expected("rule 1", 5)]);
     let classes = remarks("class = \"default\"", "client = \"::1\"\nclass = \"default\"");
     assert_eq!(classes, [expected("rule 1", 4)]);
-    // after a rule that stops there is nothing
+    // a rule after one that stops has no effect
     let stops = format!("{each}\nstop = true");
     let rejects = "path = \"/costly\"\naction = \"reject\"";
     assert_eq!(remarks(&stops, rejects), [expected("rule 1", 5)]);
@@ -52,7 +53,7 @@ fn rules_behind_one_that_decides_as_much_for_everything_are_remarked() {
         (each, rejects),
         (each, &format!("{costly}\nin_flight = {{ most = 5 }}")),
         (each, &format!("{costly}\nstop = true")),
-        // a class by what is in a request goes before one by addresses alone
+        // a class chosen by a request's contents precedes one chosen by addresses alone
         ("class = \"default\"", "path = \"/costly\"\nclass = \"default\""),
         (&format!("client = \"10.0.0.0/8\"\n{each}"), costly),
         (&format!("local = \"*:80\"\n{each}"), costly),
@@ -100,7 +101,7 @@ fn rules_about_passwords_that_decide_nothing_are_remarked() {
     let nothing: [&str; 0] = [];
     assert_eq!(two("path = \"/in\"", ""), nothing);
     assert_eq!(two("path = \"=/in\"", "path = \"/in\""), nothing);
-    // a site's own go before what it inherits
+    // a site's own rules precede those it inherits
     let (top, own) = (auth("auth", ""), auth("site.auth", "path = \"/in\""));
     let site = "[[site]]\nhosts = [\"a.example\"]\n";
     assert_eq!(folder.remarks(&format!("root = \"site\"\n{top}{site}{own}")), nothing);
@@ -186,7 +187,7 @@ fn a_page_for_signing_in_that_is_closed_is_remarked() {
     }
 }
 
-/// A rule for less decides what one before it has left open.
+/// A narrower rule decides what the exceptions of an earlier one leave open.
 #[test]
 fn a_rule_behind_one_with_exceptions_may_decide() {
     let folder = Folder::new();
@@ -233,13 +234,13 @@ fn rules_for_the_same_paths_are_remarked() {
     fs::write(folder.0.join("site/b"), "").unwrap();
     fs::write(folder.0.join("site/c"), "").unwrap();
     assert_eq!(two("rewrite", a, a), [said("6:8: rewrite.path", "3:8")]);
-    // a site may say it otherwise than the top level
+    // a site's rule may differ from that of the top level
     let site = format!("[[site]]\nhosts = [\"a.example\"]\n{}", list("site.redirect", a, "/c"));
     let text = format!("root = \"site\"\n{}{site}", list("redirect", a, "/b"));
     assert_eq!(folder.remarks(&text), nothing);
 }
 
-/// Rules of the policy see the path that is asked for, and an index file has two.
+/// Rules of the policy compare the requested path, and an index file has two paths.
 #[test]
 fn rules_for_one_path_of_an_index_file_are_remarked() {
     let folder = Folder::new();
@@ -277,7 +278,7 @@ fn rules_for_one_path_of_an_index_file_are_remarked() {
     assert_eq!(remarks(&both), nothing);
 }
 
-/// Paths that name nothing are often misspelt, and a rule that is to protect something protects nothing.
+/// A path that names nothing is often misspelt, and then a protecting rule protects nothing.
 #[test]
 fn rules_that_lead_nowhere_are_remarked() {
     let folder = Folder::new();
@@ -308,7 +309,7 @@ fn rules_that_lead_nowhere_are_remarked() {
     for to in ["/a.txt", "/", "https://a.example/x", "//a.example/x", "/x$path"] {
         assert_eq!(remarks(&redirect(to)), nothing, "{to}");
     }
-    // what answers there is no file of that name
+    // these paths have answers without a file of that name
     let route = |list: &str, line: &str| format!("{}[[{list}]]\n{line}\n", access("/api"));
     for (list, line) in [
         ("redirect", "path = \"/api/*\"\nto = \"https://a.example/$1\""),
@@ -328,21 +329,21 @@ fn rules_that_lead_nowhere_are_remarked() {
     assert_eq!(remarks(&route("redirect", beside)), [at("3:8: access.path", "/api")]);
     let page = format!("try_files = [\"$path\", \"/a.txt\"]\n{}", access("/api"));
     assert_eq!(remarks(&page), nothing);
-    // beneath an alias its directory counts
+    // below an alias the path is looked up in the alias's directory
     let docs = |path: &str| format!("{}[[alias]]\npath = \"/docs\"\nto = \"docs\"\n", access(path));
     assert_eq!(remarks(&docs("/docs/api")), nothing);
     let told = remarks(&docs("/docs/apo"));
     let expected = "nothing answers at \"/docs/apo\": \"DIR/docs/apo\" is not there";
     assert!(told[0].ends_with(expected), "{told:?}");
-    // a rule of the top level is good for something if one site has the path
+    // a rule of the top level has an effect if one site has the path
     let sites =
         "[[site]]\nhosts = [\"a.example\"]\n[[site]]\nhosts = [\"b.example\"]\nroot = \"docs\"\n";
     assert_eq!(remarks(&format!("{}{sites}", access("/api"))), nothing);
     assert_eq!(remarks(&format!("{}{sites}", access("/apo"))).len(), 1);
 }
 
-/// The path of a header rule is that path alone, as that of a redirect is; of a directory that is hardly
-/// what is meant.
+/// The path of a header rule matches that path alone, like that of a redirect; for a directory that
+/// is probably not intended.
 #[test]
 fn header_rules_for_a_directory_alone_are_remarked() {
     let folder = Folder::new();

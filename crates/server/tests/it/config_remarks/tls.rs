@@ -1,4 +1,4 @@
-//! Remarks on TLS: certificates, keys, what is asked of clients, ACME.
+//! Remarks on TLS: certificates, keys, client certificates, ACME.
 
 use crate::config_files::Folder;
 use std::fs::{self, OpenOptions, Permissions};
@@ -50,12 +50,12 @@ fn a_site_that_no_certificate_is_for_is_remarked() {
     assert!(said[0].ends_with(expected.split_once(": ").unwrap().1), "{said:?}");
     assert!(said[0].starts_with("DIR/forebay.toml:8:"), "{said:?}");
     let nothing: [&str; 0] = [];
-    // the certificate of another site may be for it; a star is for one label
+    // the certificate of another site may cover a host; a star stands for one label
     for covered in ["\"www.shop.example\"", "\"*.shop.example\""] {
         assert_eq!(with(all, covered), nothing, "{covered}");
     }
     assert_eq!(with(all, "\"www.shop.example\", \"a.www.shop.example\"").len(), 1);
-    // it is reached without TLS, but not everybody comes so
+    // the site can be reached without TLS, but not all clients use that
     let said = with("\"https://:443\", \":80\"", "\"b.example\"");
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].ends_with("what they are shown; it is served without TLS alone"), "{said:?}");
@@ -88,7 +88,7 @@ fn certificates_and_keys_are_looked_at() {
     let expected = "DIR/forebay.toml:5:19: site.tls.certificate: the certificate \"DIR/a.pem\" with the key \
                     \"DIR/b.key\": the key is not that of the certificate";
     assert_eq!(folder.load(&text(&tls.replace("a.key", "b.key"))).unwrap_err(), [expected]);
-    // what cannot be read is told by itself
+    // a file that cannot be read is reported alone
     let one = folder.load(&text("tls.certificate = \"a.pem\"\n")).unwrap_err();
     assert!(one.iter().all(|line| !line.contains("no site has tls.certificate")), "{one:?}");
 }
@@ -131,7 +131,7 @@ fn what_is_said_about_tls_without_effect_is_remarked() {
     let rule = "hsts = \"30d\"\n[[header]]\nremove = [\"strict-transport-security\"]\n";
     let said = folder.remarks(&text(both, rule));
     assert!(said.len() == 1 && said[0].contains(":6:8: tls.hsts: it has no effect"), "{said:?}");
-    // a proxy that is trusted may say that its clients have come through TLS
+    // a trusted proxy may state that its clients have used TLS
     let proxied = |listen, lines| {
         folder.remarks(&format!("trusted_proxies = [\"127.0.0.1\"]\n{}", text(listen, lines)))
     };
@@ -142,8 +142,8 @@ fn what_is_said_about_tls_without_effect_is_remarked() {
     assert!(said.len() == 2 && said[1].contains("it has no effect without tls.hsts"), "{said:?}");
 }
 
-/// Writes the certificate of an authority to NAME.pem, and a list of nothing it has revoked, to be renewed in
-/// this year, to NAME.crl.
+/// Writes the certificate of an authority to NAME.pem, and to NAME.crl its empty revocation list,
+/// whose next update is due in this year.
 fn authority(folder: &Folder, name: &str, year: i32) {
     let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -175,7 +175,7 @@ fn files_about_clients_are_looked_at() {
     let good =
         "tls.client = \"required\"\ntls.client_ca = [\"ca.pem\"]\ntls.client_crl = [\"ca.crl\"]";
     assert_eq!(folder.remarks(&https(good)), [""; 0]);
-    // without TLS nobody has a certificate
+    // without TLS no client shows a certificate
     let clear = text("\":80\", \"https://:443\"", good);
     let said = folder.remarks(&clear);
     assert!(said.len() == 1 && said[0].contains(":5:14: tls.client: requests that"), "{said:?}");
@@ -186,7 +186,7 @@ fn files_about_clients_are_looked_at() {
         said.iter().any(|line| line.contains(":5:14: tls.client: it has no effect")),
         "{said:?}"
     );
-    // what nobody asks for
+    // an authority and a list without a request for client certificates
     let said =
         folder.remarks(&https("tls.client_ca = [\"ca.pem\"]\ntls.client_crl = [\"ca.crl\"]"));
     assert!(
@@ -213,7 +213,7 @@ fn files_about_clients_are_looked_at() {
     assert!(wrong.len() == 1 && wrong[0].contains("tls.key are missing"), "{wrong:?}");
 }
 
-/// An authority that gives certificates comes from anywhere, and is refused as everybody is.
+/// A certificate authority validates from any address, and rules refuse it like any client.
 #[test]
 fn rules_that_keep_an_authority_out_are_remarked() {
     let folder = Folder::new();
@@ -235,7 +235,7 @@ fn rules_that_keep_an_authority_out_are_remarked() {
         (both, not_there, 0),
         ("\":80\"", not_there, 1),
         ("\":80\", \"127.0.0.1:81\"", not_here, 1),
-        // what needs no request is decided before there is one
+        // a rule without conditions on requests decides before the request is read
         ("\":80\"", &format!("{lets}{not_here}"), 1),
         ("\":80\"", &format!("{lets}{not_here}path = \"/*\"\n"), 0),
         ("\":80\"", "[[rule]]\nsite = \"other.example\"\naction = \"reject\"\n", 0),
@@ -247,7 +247,7 @@ fn rules_that_keep_an_authority_out_are_remarked() {
     }
 }
 
-/// A command that cannot be run, or that others may change, or that nobody needs.
+/// Remarks on a command that cannot be run, that other users may change, or that no site needs.
 #[test]
 fn commands_for_records_are_remarked() {
     let folder = Folder::new();

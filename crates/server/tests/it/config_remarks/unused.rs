@@ -40,7 +40,8 @@ fn what_another_setting_leaves_without_effect_is_remarked() {
         let expected = exceeds("3:20: cache.file_bytes", "a sixteenth of cache.bytes", not_kept);
         assert_eq!(remarks(&text), [expected]);
     }
-    // the default goes down with cache.bytes, and without a data cache there is no such bound
+    // the default of cache.file_bytes shrinks with cache.bytes, and without a data cache there is
+    // no such bound
     for good in [
         "cache.bytes = \"1MiB\"\ncache.file_bytes = \"64KiB\"",
         "[cache]\nbytes = \"256KiB\"",
@@ -99,13 +100,13 @@ fn the_order_of_those_who_wait_for_a_thread_needs_threads_and_classes() {
         "DIR/forebay.toml:2:13: answering: is more than workers: no more than those may answer";
     assert_eq!(remarks("answering = 5\nworkers = 4\nengine = \"pool\""), [more]);
     assert_eq!(remarks("answering = 4\nworkers = 4\nengine = \"pool\""), nothing);
-    // what is left to the server is known, too
+    // the number of threads that the server chooses counts, too
     let more = more.replace("2:13", "3:13");
     assert_eq!(remarks("engine = \"pool\"\nanswering = 65"), [&*more]);
     assert_eq!(remarks("engine = \"pool\"\nanswering = 64"), nothing);
     assert_eq!(remarks("engine = \"threads\"\nanswering = 65"), nothing);
     assert_eq!(remarks("engine = \"threads\"\nanswering = 1025"), [&*more]);
-    // how many applications may have needs no classes
+    // the limits on threads for applications have an effect without classes
     let alone = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}\n"));
     let expected = [
         format!("DIR/forebay.toml:2:20: upstream_threads: {needs}"),
@@ -137,7 +138,7 @@ fn a_law_of_a_class_without_effect_is_remarked() {
         format!("DIR/forebay.toml:5:57: class.keep_alive.floor: {needs}"),
     ];
     assert_eq!(remarks(constant), expected);
-    // what it does not say is that of all
+    // a class inherits the settings it does not state
     let inherited = "keep_alive.floor = \"2s\"\n[keep_alive]\nlaw = \"constant\"";
     assert_eq!(
         remarks(inherited),
@@ -161,7 +162,7 @@ fn a_law_without_effect_is_remarked() {
     let threshold = format!("DIR/forebay.toml:4:13: keep_alive.threshold: {needs}");
     let floor = format!("DIR/forebay.toml:5:9: keep_alive.floor: {needs}");
     assert_eq!(remarks(constant), [&*threshold, &floor]);
-    // a class with another law has them, unless it says its own
+    // a class with another law uses these settings, unless it states its own
     let class = "[[class]]\nname = \"gold\"\npriority = 0\nkeep_alive.law = \"linear\"\n";
     let nothing: [&str; 0] = [];
     assert_eq!(remarks(&format!("{constant}{class}")), nothing);
