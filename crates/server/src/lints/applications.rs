@@ -21,14 +21,14 @@ use std::path::{Path, PathBuf};
 enum SocketRemark {
     /// There is no socket of an application, or the server may not use it.
     Unusable {
-        /// Its path.
+        /// The path of the socket.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// The user that the server becomes may not use the socket of an application.
     NotForUser {
-        /// Its path.
+        /// The path of the socket.
         path: PathBuf,
         /// The user.
         user: String,

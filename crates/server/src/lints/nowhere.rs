@@ -102,7 +102,7 @@ pub(super) fn nowhere(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// The result of looking up a path.
+/// This file does not exist.
 #[derive(PartialEq)]
 enum Reached {
     /// Nothing: this is not there.
