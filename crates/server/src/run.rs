@@ -151,7 +151,7 @@ struct Server {
     keeps_up_applications: bool,
     /// The thread that sends spans to a collector.
     exporter: Exporter,
-    /// The thread that counts and logs what the kernel has answered.
+    /// The connection to the supervisor, which keeps the gate.
     answers: Option<AnswersThread>,
     /// To the supervisor, which keeps the gate.
     gate_line: Option<GateLine>,
@@ -227,7 +227,7 @@ impl Server {
         Ok(number)
     }
 
-    /// Waits for signals, for commands and for the groups to end.
+    /// Handles events until all groups have ended.
     fn serve(mut self) -> Result<(), RunError> {
         let mut ended = Ended::default();
         let mut failure = None;

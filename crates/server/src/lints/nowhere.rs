@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 enum PathRemark {
     /// A rule whose path leads to nothing.
     Nowhere {
-        /// The path.
+        /// The path in the rule.
         path: String,
-        /// The file or directory that it would be.
+        /// The file or directory that does not exist.
         file: PathBuf,
     },
     /// A header rule for a directory, but not for the files below it.
