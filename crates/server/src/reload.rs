@@ -115,7 +115,7 @@ pub enum ReloadError {
     },
     /// The file wants stages, and the server runs without.
     Isolated,
-    /// The configuration is wrong, everything listed.
+    /// The configuration is wrong; all problems are listed.
     Configuration(Vec<Problem>),
     /// An assignment is wrong.
     Set(SetError),
@@ -130,7 +130,7 @@ pub enum ReloadError {
     Launcher(LauncherError),
     /// A file or an address is outside of what the sandbox allows since the start.
     Outside(Outside),
-    /// Classes and rules are no policy.
+    /// Classes and rules are not a valid policy.
     Policy(PolicyError),
     /// The content cannot be served.
     Content(OpenError),

@@ -85,7 +85,7 @@ pub enum ListenError {
     OfBoth {
         /// The address.
         address: ListenAddress,
-        /// What the service manager calls the socket.
+        /// The name that the service manager gives the socket.
         name: String,
     },
     /// The sockets for classes at this address cannot be opened.
