@@ -151,9 +151,9 @@ struct Server {
     keeps_up_applications: bool,
     /// The thread that sends spans to a collector.
     exporter: Exporter,
-    /// The connection to the supervisor, which keeps the gate.
+    /// The thread that counts and logs the answers that the kernel has given.
     answers: Option<AnswersThread>,
-    /// To the supervisor, which keeps the gate.
+    /// The connection to the supervisor, which keeps the gate.
     gate_line: Option<GateLine>,
     /// The last reported reason why the gate is not attached everywhere.
     gate_trouble: Option<String>,

@@ -57,7 +57,7 @@ pub(super) fn files(of: &LintSubject<'_>, wrong: &mut Remarks) {
     wrong.extend(missing_files(of.draft));
 }
 
-/// The findings of [`files`] without the text of the file: the position of each setting, and what
+/// The findings of `files` without the text of the file: the position of each setting, and what
 /// is wrong.
 pub fn missing_files(draft: &ConfigDraft) -> Remarks {
     let mut wrong = Vec::new();

@@ -102,10 +102,10 @@ pub(super) fn nowhere(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// This file does not exist.
+/// The result of looking up a path.
 #[derive(PartialEq)]
 enum Reached {
-    /// Nothing: this is not there.
+    /// This file does not exist.
     Nothing(PathBuf),
     Directory,
     /// A file, or something that only a request would show.

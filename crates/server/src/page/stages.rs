@@ -18,8 +18,8 @@ struct StageInstance {
     role: Role,
     /// The number of the instance, from 1.
     number: u64,
-    /// How many processes of the instance have ended since this process began. When the supervisor
-    /// ends processes itself, it replaces all of them, this one too, so those are not counted here.
+    /// How many processes of the instance have ended since this process began, for whatever reason.
+    /// A planned end is not among them: it replaces all processes together, this one too.
     ended: u64,
     /// The time of the last such end, in milliseconds since 1970.
     last_unix_ms: Option<u64>,

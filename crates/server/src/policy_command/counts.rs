@@ -97,7 +97,7 @@ impl CountsReport {
     }
 }
 
-/// The counts as one line of JSON, for programs; with the counts of at most [`MOST_RULES`] rules in
+/// The counts as one line of JSON, for programs; with the counts of at most a thousand rules in
 /// use.
 pub fn stats(in_force: &InForce, totals: &Totals) -> String {
     let CountsReport { at_ns, load, classes } = CountsReport::now(in_force, totals);

@@ -424,7 +424,7 @@ impl EarlierServer {
         let listen = move || {
             let mut lines = BufReader::new(stream);
             let mut line = String::new();
-            // a line that is too long ends the reading
+            // a longer line comes in pieces, which cannot be parsed and are ignored
             while matches!(lines.by_ref().take(MOST_LINE_BYTES).read_line(&mut line), Ok(1..)) {
                 if listens.strong_count() == 0 {
                     return;
