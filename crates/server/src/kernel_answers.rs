@@ -78,7 +78,7 @@ fn settings(config: &Config, content: &Arc<Content>, listeners: &[SocketAddr]) -
     }
 }
 
-/// The thread that counts and logs what the kernel has answered.
+/// The thread that counts and logs the answers that the kernel has given.
 pub(crate) struct AnswersThread {
     ends: Sender<()>,
     thread: JoinHandle<()>,

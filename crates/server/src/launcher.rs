@@ -49,7 +49,7 @@ const RUNNING: Duration = Duration::from_secs(2 * 3600);
 /// How long the server waits for the end of a launcher.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// What a launcher runs.
+/// A kind of launcher, by what it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LauncherKind {
     /// Commands of the server: one at a time, each to its end.
@@ -117,7 +117,7 @@ fn fingerprint(things: &impl Hash) -> String {
 #[derive(Clone, Debug, Default)]
 pub struct Launchers(Vec<Arc<Launcher>>);
 
-/// A launcher, as the server knows it.
+/// A launcher, from the server's side.
 #[derive(Debug)]
 pub struct Launcher {
     kind: LauncherKind,

@@ -68,7 +68,7 @@ fn directories(config: &Config) -> u64 {
     roots.chain(aliases).collect::<HashSet<_>>().len() as u64
 }
 
-/// An engine on its listeners.
+/// A group of workers: an engine on its listeners.
 #[derive(Clone, Debug)]
 pub struct GroupPlan {
     /// The addresses of the listener.
@@ -100,7 +100,7 @@ pub struct GroupPlan {
 }
 
 impl GroupPlan {
-    /// Whether workers made for `self` can go on for `other`, with its settings.
+    /// Whether workers that were made for `self` can go on with the plan and settings `other`.
     pub fn serves(&self, other: &GroupPlan) -> bool {
         let what = |plan: &GroupPlan| (plan.engine, plan.workers, plan.proxy_protocol);
         let of_threads =

@@ -13,7 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown, lchown};
 use std::path::{Path, PathBuf};
 use std::{fmt, slice};
 
-/// Why the process cannot become the user of the configuration.
+/// The reason why the process cannot switch to the user of the configuration.
 #[derive(Debug)]
 pub enum PrivilegeError {
     /// This machine has no such user.
@@ -31,7 +31,7 @@ pub enum PrivilegeError {
         /// The number.
         user: String,
     },
-    /// Only root can become another user.
+    /// Only root can switch to another user.
     NotRoot {
         /// The user.
         name: String,

@@ -117,7 +117,7 @@ enum Later {
     LeaveEarlier,
 }
 
-/// The parts of a running server that its main thread holds.
+/// The state of a running server, which its main thread holds.
 struct Server {
     config: Config,
     /// The file of the configuration, if it can be read again.
@@ -176,7 +176,7 @@ struct Server {
     was_told_to_drain: bool,
     /// The signal that began the wait before the drain, in which clients are still accepted.
     waiting: Option<i32>,
-    /// The signal that began the drain, or the wait before it, and when.
+    /// The cause of the drain, or of the wait before it, and its time.
     draining: Option<(&'static str, Instant)>,
     to_main: Sender<Event>,
     events: Receiver<Event>,
@@ -236,7 +236,7 @@ impl Server {
                 Some(Event::Signal(SIGUSR1)) => self.reopen_logs(),
                 Some(Event::Signal(SIGUSR2)) => self.be_replaced(self.config.timeouts.drain),
                 Some(Event::Signal(UPGRADED)) => self.be_replaced(self.config.timeouts.upgrade),
-                // the supervisor replaces stages
+                // stages are replaced by the supervisor instead
                 Some(Event::Signal(SIGHUP)) if self.config.place.is_some() => {}
                 Some(Event::Signal(SIGHUP)) => self.ask_for(Wanted::File, None),
                 Some(Event::Signal(signal)) => self.end(signal),

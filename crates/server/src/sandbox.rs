@@ -76,7 +76,7 @@ impl fmt::Display for Outside {
 /// The sandbox is required, and the kernel does not support it.
 #[derive(Debug)]
 pub struct SandboxError {
-    /// What is missing.
+    /// The missing feature.
     pub reason: String,
 }
 

@@ -18,7 +18,7 @@ use std::fmt;
 /// The seal is required, and the kernel does not support it.
 #[derive(Debug)]
 pub struct SealError {
-    /// What is missing.
+    /// The missing feature.
     pub reason: String,
 }
 

@@ -37,7 +37,7 @@ const SAY_EVERY: Duration = Duration::from_secs(60);
 /// How long an ending server waits for its last spans to be sent.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
-/// The thread that sends spans, if there is one.
+/// The exporter's handle; its thread runs only while spans go to a collector.
 #[derive(Debug, Default)]
 pub(crate) struct Exporter(Arc<ExporterShared>);
 

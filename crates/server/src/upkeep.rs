@@ -14,8 +14,8 @@ use std::{io, thread};
 /// The precision of the times of checks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Starts two threads for the applications in force, as long as they are served: one does checks,
-/// which wait for applications, the other looks names up.
+/// Starts two threads for the applications in force, as long as they are served: one checks
+/// applications and waits for their answers, the other looks names up.
 ///
 /// # Errors
 /// Lack of threads.

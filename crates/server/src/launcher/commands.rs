@@ -25,7 +25,7 @@ pub struct LaunchCommand {
     pub group: Option<Account>,
     /// How long the command may take.
     pub limit: Duration,
-    /// The variables of its environment that the server gives a value.
+    /// The variables of its environment that the server sets.
     pub variables: &'static [&'static str],
 }
 

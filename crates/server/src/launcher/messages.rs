@@ -15,7 +15,7 @@ const MOST_TEXT_BYTES: usize = 16 * 1024;
 /// The longest value.
 const MOST_VALUE_BYTES: usize = 1024;
 
-/// What the server asks.
+/// A question of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaunchRequest {
     /// Read the commands from the file; the answer is their fingerprint.
@@ -26,12 +26,12 @@ pub enum LaunchRequest {
     Run {
         /// The number of the command.
         command: u16,
-        /// A value for each of its variables.
+        /// The values of the command's variables.
         values: Vec<String>,
     },
 }
 
-/// What the launcher answers.
+/// An answer of the launcher.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaunchReply {
     /// Why the question could not be fulfilled; `None` if it was.
@@ -103,18 +103,19 @@ impl LaunchReply {
     }
 }
 
-/// Texts that are too long lose their end: a packet has bounds.
+/// Appends a text with a zero byte behind it. A text that is too long is cut, because a packet is
+/// bounded.
 fn push(packet: &mut Vec<u8>, text: &str) {
     let mut end = text.len().min(MOST_TEXT_BYTES);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    // none has a zero byte, which would end it
+    // a zero byte within the text would end it
     packet.extend(text[..end].bytes().filter(|byte| *byte != 0));
     packet.push(0);
 }
 
-/// Texts, each with a zero byte behind it.
+/// The texts of a packet, each of which has a zero byte behind it.
 fn texts(bytes: &[u8]) -> Option<Vec<String>> {
     let Some(bytes) = bytes.strip_suffix(&[0]) else {
         return bytes.is_empty().then(Vec::new);
@@ -122,7 +123,7 @@ fn texts(bytes: &[u8]) -> Option<Vec<String>> {
     bytes.split(|byte| *byte == 0).map(|text| String::from_utf8(text.to_vec()).ok()).collect()
 }
 
-/// Names, tokens and addresses are made of these; nothing in them ends a line, or is a blank.
+/// Whether a value has only characters of names, tokens and addresses: no line break and no blank.
 fn is_value(text: &str) -> bool {
     text.len() <= MOST_VALUE_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -111,7 +111,7 @@ pub(super) fn account(
     group: Option<&Account>,
 ) -> Result<SystemUser, String> {
     user_of(name, group).map_err(|error| match key {
-        // the errors are about user and group
+        // this error names the user and the group itself
         "user" => error.to_string(),
         _ => format!("{key}: there is no user {:?} on this machine", name.as_str()),
     })

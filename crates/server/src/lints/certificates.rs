@@ -30,7 +30,7 @@ enum CertificateRemark {
         /// The whole days that are left, rounded down: negative if it has expired.
         days: i64,
     },
-    /// A site answers for a host that its certificate is not for.
+    /// A site answers for a host that the certificate does not cover.
     NotCovered {
         /// The host.
         host: String,

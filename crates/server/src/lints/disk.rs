@@ -149,6 +149,7 @@ pub fn missing_files(draft: &ConfigDraft) -> Remarks {
             }
         }
         let pairs = KeyPairs { certificates: vec![certificate], keys: vec![key] };
+        // read only if all three can be opened: a missing file is reported once
         if wrong.len() == before
             && let Err(error) = certificates::pairs(&pairs)
         {

@@ -1,6 +1,6 @@
 //! Files and directories whose modes do not fit the configuration: the server's user may not use
-//! them, or everyone may read a secret. These are warnings of `forebay check`: it often runs as
-//! root, who may use all files, so only modes are compared. ACLs (`setfacl`) are not examined.
+//! them, or everyone may read a secret. These are warnings of `forebay check`. It often
+//! runs as root, who may use all files, so it compares modes. ACLs (`setfacl`) are not examined.
 
 use super::LintSubject;
 use crate::privileges::user_of;
@@ -77,7 +77,7 @@ fn becomes(draft: &ConfigDraft) -> Option<Becomes<'_>> {
     Some(Becomes { name: Account::as_str(account), user })
 }
 
-/// Roots, files of users, error pages and logs that the user may not use.
+/// Finds roots, files of users, error pages and logs that the server's user may not use.
 pub(super) fn unreadable(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let Some(user) = becomes(of.draft) else { return };
     // a file that several sites name is reported once
@@ -256,7 +256,7 @@ enum Needed {
     File,
     /// The directory of a log.
     Logs,
-    /// A log that is there already.
+    /// A log that exists.
     Log,
     /// The directory of certificates by ACME.
     Storage,

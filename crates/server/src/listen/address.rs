@@ -174,7 +174,7 @@ pub(super) fn has_no_ipv6(error: &io::Error) -> bool {
         || error.raw_os_error() == Some(97) // EAFNOSUPPORT
 }
 
-/// An address of a configuration that is one address, and not all of the machine.
+/// Converts an address of a configuration, unless it means all addresses of the machine.
 impl TryFrom<&Listen> for ListenAddress {
     /// The port of an endpoint that is at all addresses of the machine.
     type Error = u16;

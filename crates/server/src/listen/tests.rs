@@ -174,7 +174,7 @@ fn a_port_that_is_chosen_is_the_same_for_both_versions() {
     let by_loop = listeners.take(&all, 1).unwrap();
     let ports: Vec<_> = listeners.addresses(&all).iter().map(|at| at.port().unwrap()).collect();
     assert!(ports.iter().all(|port| *port == ports[0] && *port != 0), "{ports:?}");
-    // a reload finds them again
+    // a reload uses the same sockets
     assert_eq!(listeners.take(&all, 1).unwrap()[0].len(), by_loop[0].len());
     assert!(!listeners.leave(&all));
 }

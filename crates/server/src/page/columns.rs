@@ -231,7 +231,7 @@ impl FigureMaker {
     }
 }
 
-/// A gauge's value; 0 if it is not there.
+/// The value of a gauge; 0 if the snapshot does not have it.
 pub(super) fn value(snapshot: &Snapshot, gauge: Gauge) -> u64 {
     snapshot.gauges.iter().find(|(known, _)| *known == gauge).map_or(0, |(_, value)| *value)
 }

@@ -130,7 +130,7 @@ fn push(rows: &mut VecDeque<HistoryRow>, most: usize, row: HistoryRow) {
     rows.push_back(row);
 }
 
-/// Rows as JSON: the time, then the values.
+/// Writes rows as JSON: the time, then the values.
 fn rows<'r>(text: &mut String, rows: impl Iterator<Item = &'r HistoryRow>) {
     for (at, HistoryRow { unix_s, values }) in rows.enumerate() {
         let comma = if at > 0 { "," } else { "" };

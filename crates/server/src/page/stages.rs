@@ -5,7 +5,7 @@ use forebay_config::{Config, Role};
 use forebay_upstream::ends::Ends;
 use serde_json::{Value, json};
 
-/// The instances of all stages; none where the server is one process.
+/// The instances of all stages; empty if the server is one process.
 #[derive(Debug, Default)]
 pub(crate) struct PageStages {
     ends: Vec<(Role, Ends)>,

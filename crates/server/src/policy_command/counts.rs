@@ -244,7 +244,7 @@ mod tests {
         let expected = "gold                   200         150         50                0      4.50           3     12  overload";
         assert_eq!(shown, expected);
         assert_eq!(ClassRates::HEADER.find("load"), expected.find("overload"));
-        // a class that is new
+        // a new class
         let none = CountsReport { classes: Vec::new(), ..old };
         assert_eq!(now.since(&none)[0].offered, 250.0);
     }

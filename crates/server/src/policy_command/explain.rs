@@ -39,7 +39,7 @@ pub enum ExplainError {
     Question,
     /// The head is incomplete.
     Partial,
-    /// The server would refuse the head whatever the rules say.
+    /// The server would refuse the head under any rules.
     Head(HeadError),
 }
 
@@ -201,6 +201,8 @@ impl Question {
         }
         let explanation = policy.explain_request(&facts, self.overload);
         write!(f, "{}", self.told(&explanation))?;
+        // an application may read the path in several ways: if rules decide differently about them,
+        // the server refuses the request
         for other in judged.iter().skip(1) {
             facts.path = other;
             let others = policy.explain_request(&facts, self.overload);

@@ -76,7 +76,7 @@ fn quiet(table: &mut TextTable, silence: Option<(u64, u64)>, now_ns: u64) {
     table.row(&row);
 }
 
-/// How long ago something was, in seconds.
+/// The time since `at_ns`, in seconds.
 fn ago_s(at_ns: u64, now_ns: u64) -> String {
     format!("{:.1}", now_ns.saturating_sub(at_ns) as f64 / 1e9)
 }

@@ -68,6 +68,7 @@ pub fn keep(overrides: &[PolicyOverride], file: Config) -> (Config, String) {
         let Some((target, value)) = known.assignment.split_once('=') else { continue };
         let (target, value) = (target.trim(), value.trim());
         let show = |value: &Option<String>| value.clone().unwrap_or_else(|| NOT_SET.to_owned());
+        // tried on a copy of the file alone, whose value may have changed since;
         // writing into a string does not fail
         let _ = match one(&mut file.clone(), target, value) {
             Err(_) => {

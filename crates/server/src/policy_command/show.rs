@@ -249,6 +249,7 @@ impl<'r> ShownRule<'r> {
 
 impl Display for ShownRule<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // taken apart without `..`, so that a new field of a rule cannot be forgotten here
         let Rule {
             name,
             when,

@@ -35,6 +35,8 @@ impl Server {
             return;
         }
         match command.as_str() {
+            // the arms of stages come first: a stage refuses a reload, and it alone obeys the
+            // supervisor's commands
             "reload" if self.config.place.is_some() => {
                 let why = "a stage is replaced by the server that has started it";
                 let _ = reply.send(CommandAnswer::failed(why));
@@ -125,6 +127,7 @@ impl Server {
                             let config = &self.config;
                             let answer =
                                 upstream_command::answer(question, config, applications, now_ms);
+                            // changes are logged, a list is not
                             if !question.starts_with("list") {
                                 let said = answer.text.lines();
                                 said.for_each(|line| say(format_args!("upstream: {line}")));

@@ -172,7 +172,7 @@ impl Server {
         self.say_draining(name(signal), is_bounded);
     }
 
-    /// Tells clients of WebSockets that the server goes away.
+    /// Sends clients of WebSockets the goodbye of a server that goes away.
     pub(super) fn end_web_sockets(&self) {
         let snapshot = self.common.live.get();
         let ended = snapshot.applications.upstreams().map(|upstreams| upstreams.end_web_sockets());

@@ -270,6 +270,7 @@ impl Server {
             events,
         };
         server.common.live.get().policy.tell_gate();
+        // a table that is kept is the predecessor's until `succeed`, which starts the keeper then
         if let Some(keeper) = keeper.take_if(|_| !keeps_table) {
             keeper.start().map_err(resources("a thread for the firewall"))?;
         }
@@ -279,6 +280,8 @@ impl Server {
         let is_sealed = seal::seal(&server.config).map_err(RunError::Seal)?;
         attempts.iter().for_each(StageAttempts::say);
         if let Some(inheritance) = &inheritance {
+            // asked before anything is accepted: if the command was ended meanwhile, nothing may
+            // change
             let agrees = inheritance.command.agrees();
             agrees.map_err(resources("the command that has started it"))?;
             let prepared = server.prepare_to_succeed(inheritance);
@@ -355,7 +358,7 @@ impl Server {
 
     /// Reports to the operator and the service manager that clients are served.
     fn tell_that_it_serves(&mut self, start_line: &str, is_successor: bool, is_sealed: bool) {
-        // one line for all stages
+        // only the first stage writes the line, for all of them
         let is_first = self.config.place.as_ref().is_none_or(|place| place.role == Role::Receive);
         if is_first && !self.config.is_guest {
             let _ = writeln!(io::stderr(), "{start_line}");

@@ -185,6 +185,7 @@ impl Server {
         let is_reload = matches!(wanted, Wanted::File);
         let mut warnings = Vec::new();
         let result = match next {
+            // a drain may have begun while the change was prepared
             Ok(_) if self.draining.is_some() || self.is_replaced => Err(ReloadError::Stopping),
             Ok(mut next) => {
                 warnings = std::mem::take(&mut next.warnings);
@@ -269,6 +270,8 @@ impl Server {
             said: _,
             warnings: _,
         } = next;
+        // threads are started first: nothing after them can fail, so a reload that fails has
+        // changed nothing
         let known = self.numbered;
         let admin = match self.start_new(begun, admin) {
             Ok(admin) => admin,

@@ -20,9 +20,8 @@ pub(super) struct NeededPath {
 }
 
 impl NeededPath {
-    /// Whether a setting names it. The others are the same in every configuration: files with which
-    /// the system resolves names and validates roots, and files of the kernel, whose inode numbers
-    /// change.
+    /// Whether a setting names it. The others are the same in every configuration: the machine's list of
+    /// certificate authorities, and files of the kernel, whose inode numbers change.
     pub(super) fn is_of_setting(&self) -> bool {
         !self.key.is_empty()
     }

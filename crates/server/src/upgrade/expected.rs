@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long an upgrade is expected. A service manager may have others to do first.
+/// How long an upgrade is expected. A service manager may have other jobs before it.
 pub const EXPECTED_FOR: Duration = Duration::from_secs(60);
 
 /// A question to the server, after `upgrade `: its [`UpgradeState`].

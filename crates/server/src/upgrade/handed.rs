@@ -43,7 +43,7 @@ pub struct Handed {
     /// For upstreams where this was learnt, how many requests at once are useful, by their names in
     /// logs.
     pub learnt: Vec<(String, u32)>,
-    /// The keys of tickets, so that clients resume their sessions.
+    /// The keys of session tickets, so that clients can resume their sessions.
     pub tickets: Vec<HandedTickets>,
     /// The predecessor's gate.
     pub gate: Option<HandedKernel>,
@@ -169,7 +169,7 @@ impl HandedBucket {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HandedOverride {
-    /// `NAME.KEY=VALUE`
+    /// The assignment, as `NAME.KEY=VALUE`.
     pub assignment: String,
     /// The value in the file.
     pub file_value: Option<String>,
@@ -241,7 +241,7 @@ pub(crate) fn send(mut stream: &UnixStream, text: &impl Serialize) -> io::Result
     stream.write_all(&text)
 }
 
-/// Receives a text, and no byte beyond it.
+/// Receives a text, and reads no byte beyond it, because descriptors may follow.
 pub(crate) fn receive<T: DeserializeOwned>(mut stream: &UnixStream) -> io::Result<T> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
@@ -293,7 +293,8 @@ mod tests {
         assert_eq!(restored.records(), bans.records());
     }
 
-    /// A later version may say more, an earlier one less.
+    /// Fields of other versions are ignored or missing: a later version may send more, an earlier
+    /// one less.
     #[test]
     fn what_is_not_known_is_passed_over() {
         let (a, b) = UnixStream::pair().unwrap();

@@ -141,7 +141,7 @@ impl Inheritance {
     }
 }
 
-/// Why nothing was handed.
+/// The reason why nothing was handed over.
 #[derive(Debug)]
 pub enum TakeOverError {
     /// The predecessor does not want to be replaced.
@@ -263,6 +263,8 @@ impl Predecessor {
         let of_counts = usize::from(handed.counts.is_some());
         let count = handed.sockets.len() + handed.before.len() + of_gate + of_counts + 3;
         let mut sockets = descriptors::take(&stream, count)?;
+        // descriptors are in the order described at `Handed::sockets`; here they are taken from the
+        // end
         let standard_error = sockets.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
         let standard_output = sockets.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
         let control = sockets.pop();

@@ -36,7 +36,7 @@ pub enum SuccessorSays {
     Serves(NewServer),
     /// The answer was sent: from now on the successor alone accepts.
     WasTold(NewServer),
-    /// Log files were moved.
+    /// Open the log files again: they were moved.
     ReopenLogs,
     /// Bring what is left to its end.
     End,

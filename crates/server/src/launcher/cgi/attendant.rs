@@ -66,7 +66,8 @@ pub(super) fn attend(attendance: &Attendance) -> io::Result<()> {
                 PumpEnd::Unanswered(refusal) => refuse(&refusal, &mut out),
                 PumpEnd::BrokenOff(why) => {
                     say(&why, &mut out);
-                    // the server sees that the connection is closed without an end
+                    // a connection that is closed without an end record shows the server that the
+                    // answer is incomplete
                     return send(connection, &out).map(drop);
                 }
             }

@@ -39,7 +39,7 @@ const OF_REQUEST: [&[u8]; 19] = [
 /// The parts of a request's path, and the file of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgramPath<'p> {
-    /// The path of the route, and the part of what follows that names the program.
+    /// The path of the route, and the part of the path after it that names the program.
     pub name: (&'p [u8], &'p [u8]),
     /// The rest of the path, after the program's name.
     pub path_info: &'p [u8],

@@ -63,7 +63,7 @@ type Attended = (u64, Option<ProgramPlace>);
 enum NextStep {
     /// The server has ended.
     Over,
-    /// This process was made for a request.
+    /// This process is a child that was forked for a request.
     Attend(Box<Attendance>),
 }
 

@@ -40,7 +40,7 @@ pub(super) struct CgiRefusal {
     pub(super) why: String,
 }
 
-/// How a program has ended.
+/// The way a program has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PumpEnd {
     /// All output was passed on. The text is for the log, if it is not empty.
@@ -49,11 +49,11 @@ pub(super) enum PumpEnd {
     Unanswered(CgiRefusal),
     /// The program was killed in the middle of its answer, for this reason.
     BrokenOff(String),
-    /// The server wants no answer any more.
+    /// The server does not want the answer any more.
     Left,
 }
 
-/// Why a program is killed.
+/// The reason why a program is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KillReason {
     /// The client has left.

@@ -24,7 +24,7 @@ pub(super) struct MeantProgram {
     pub(super) used: usize,
 }
 
-/// Why nothing is run.
+/// The reason why no program is run.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoProgram {
     /// There is no program at this path.
@@ -49,7 +49,7 @@ impl NoProgram {
     }
 }
 
-/// The program that is meant by what follows the path of a route.
+/// The program that a path means; `path` is the part after the route's path.
 pub(super) fn find(route: &ReadyRoute, path: &[u8]) -> Result<MeantProgram, NoProgram> {
     match &route.route.programs {
         CgiPrograms::Beneath(directory) => beneath(directory, path),

@@ -35,7 +35,7 @@ pub enum SetError {
     Several {
         /// The target of the assignment.
         target: String,
-        /// An assignment that is probably meant.
+        /// An assignment with one of these settings, which is probably meant.
         near: String,
     },
     /// The rule would have no settings left.
