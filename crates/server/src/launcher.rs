@@ -131,8 +131,7 @@ pub struct Launcher {
     _room: Option<CgroupBase>,
 }
 
-/// The callers that wait for an answer, by the number of their question; `None` once no answer can
-/// come.
+/// The callers that wait for an answer, by the number of their question; `None` once no answer can come.
 #[derive(Debug)]
 struct PendingReplies {
     asked: u32,

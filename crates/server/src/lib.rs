@@ -1,9 +1,8 @@
 //! The assembly: turns a configuration into a running server.
 //!
-//! The command line builds a [`Config`]. [`serve`] opens its listeners, starts an admin listener
-//! and the loops of an engine, each with a handler, and keeps them until a signal ends them. In a
-//! request's journey this crate is the start: it opens the sockets, and gives each loop the data it
-//! serves from.
+//! The command line builds a [`Config`]. [`serve`] opens its listeners, starts an admin listener and
+//! the loops of an engine, each with a handler, and keeps them until a signal ends them. In a request's
+//! journey this crate is the start: it opens the sockets, and gives each loop the data it serves from.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -19,16 +18,13 @@
 //! | [`firewall`] | ignored clients and listed addresses in a table of nftables |
 //! | [`gate`] | rules in the kernel: the machine's support for them, and those in force |
 //! | [`agent`] | the thread that adapts the limits of the classes |
-//! | [`privileges`], [`sandbox`], [`seal`](mod@seal) | what is given up at the start: root, the
-//! rest of the file system, and everything else by a process of *process* |
+//! | [`privileges`], [`sandbox`], [`seal`](mod@seal) | given up at the start: root, files, all else |
 //! | `traces` | the thread that sends spans of requests to a collector |
 //! | `cgroups` | control groups of the server, which contain those of stages and programs |
 //! | `kernel_answers` | answers by the kernel in this server's place |
 //! | `confinement` | the confinement of stages from the rest of this machine |
-//! | [`isolated`] | stages in processes of their own: the supervisor, and the configuration of a
-//! stage |
-//! | [`start_error`] | the report that a server is ready, and the reasons why it could not start or
-//! did not end well |
+//! | [`isolated`] | stages in processes: the supervisor, and the configuration of a stage |
+//! | [`start_error`] | the report that a server is ready, and the errors of its start and end |
 //! | [`notify`] | messages to the service manager |
 //! | [`run`] | plan → running groups; signals, commands, drain |
 //! | `upkeep` | the threads that check applications |
@@ -43,8 +39,7 @@
 //! | [`status`] | what the running server reports about itself |
 //! | [`launcher`] | the processes that run commands and programs of the file |
 //! | [`acme_thread`] | the thread that gets certificates by ACME |
-//! | [`certificate_watch`] | the thread that notices changed files of certificates, keys and tokens
-//! |
+//! | [`certificate_watch`] | the thread that watches files of certificates, keys and tokens |
 //! | [`ban_files`] | files with bans, and the thread that notices when they change |
 //! | [`spool`] | the directory for bodies of requests |
 //! | [`admin`] | the read-only listener: Prometheus metrics, status |
@@ -113,9 +108,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use upgrade::starting::StartingCommand;
 
-/// Serves `config` until a signal ends the server: in this process, or in those of stages. `file`
-/// is where it was read from, if reloads are to read it again; `ready` is called when clients are
-/// served.
+/// Serves `config` until a signal ends the server: in this process, or in those of stages. `file` is
+/// where it was read from, if reloads are to read it again; `ready` is called when clients are served.
 ///
 /// # Errors
 /// The obstacle at the start, or the way a loop failed.
@@ -144,8 +138,7 @@ fn start(
     before: Option<(&Path, StartingCommand)>,
     ready: Ready,
 ) -> Result<(), RunError> {
-    // a file at its size limit (RLIMIT_FSIZE) is then an error of the write, and not the end of the
-    // process
+    // a file at its size limit (RLIMIT_FSIZE) is then an error of the write, and not the end of the process
     signal_hook::flag::register(SIGXFSZ, Arc::default())
         .map_err(resources("descriptors for signals"))?;
     match isolated::is_wanted(&config) {

@@ -1,6 +1,5 @@
 //! Checks of a configuration that ask the machine: things that the configuration names and that are
-//! missing, and settings that are valid but hardly intended. Checks of the text alone are in
-//! `config`.
+//! missing, and settings that are valid but hardly intended. Checks of the text alone are in `config`.
 //!
 //! Each check is a function and a row in a list: of [`ERRORS`], for which a file is refused, or of
 //! [`LINTS`], which are warnings. A message that only one check gives is beside that check, as a
@@ -8,19 +7,16 @@
 //!
 //! | module | what it looks for |
 //! |---|---|
-//! | `disk` | directories and files that must exist, and places where the server must be able to
-//! make some |
+//! | `disk` | directories and files that must exist, and places where the server makes some |
 //! | `exposed` | files that are not for clients, in directories that are served |
 //! | `reach` | files that the user of the server cannot use, and secrets that everyone can read |
 //! | `pages` | files of a site that settings name and that do not exist |
-//! | `nowhere`, `indexes`, `linked` | rules whose paths lead to nothing, to only one of a page's
-//! two paths, past a protected file |
+//! | `nowhere`, `indexes`, `linked` | paths to nothing, to half of a page, past a protected file |
 //! | `users` | invalid lines in files of users |
 //! | `accounts` | users and groups that are not known, stages that keep the privileges of root |
 //! | `applications` | sockets and scripts of applications |
 //! | `certificates` | certificates that clients will refuse, hosts without one |
-//! | `cgi` | CGI programs that cannot be run, that others may change, or that clients can download
-//! |
+//! | `cgi` | CGI programs that cannot be run, or that others may change or download |
 //! | `hooks` | commands that cannot be run, or that others may change |
 //! | `kernel` | features that the kernel and its tools lack on this machine |
 //! | `spared` | rules that ban addresses which are never banned |
@@ -53,8 +49,7 @@ use forebay_config::{ConfigDraft, Remarks};
 /// How far checks look for settings that are hardly intended. Each depth includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
-    /// The text alone: a running server has given up the privileges that it would need to look
-    /// further.
+    /// The text alone: a running server has given up the privileges that it would need to look further.
     Text,
     /// Files and accounts, too: the depth of a server before it starts.
     Files,
@@ -100,8 +95,7 @@ pub const ERRORS: &[Lint] = &[
     lint("exposed logs", "disk", Depth::Text, exposed::logs),
 ];
 
-/// Checks that make a file invalid for `forebay check`. A server notices these errors when it
-/// starts.
+/// Checks that make a file invalid for `forebay check`. A server notices these errors when it starts.
 pub const ERRORS_OF_CHECK: &[Lint] = &[
     lint("sockets", "disk, user of the process", Depth::Text, disk::sockets),
     lint("spool", "disk, user of the process", Depth::Text, disk::spool),

@@ -168,8 +168,8 @@ impl Listeners {
     /// address. Open sockets stay open and are not bound again.
     ///
     /// # Errors
-    /// The first address that cannot be opened; [`undo`](Listeners::undo) closes what was opened
-    /// for the others.
+    /// The first address that cannot be opened; [`undo`](Listeners::undo) closes what
+    /// was opened for the others.
     pub fn take(
         &mut self,
         wanted: &[Listen],
@@ -416,8 +416,7 @@ impl Listeners {
     }
 
     /// Closes the sockets of addresses that are not in `wanted`, and those taken since the last
-    /// [`settle`](Listeners::settle): the kernel would queue connections there that no engine
-    /// accepts.
+    /// [`settle`](Listeners::settle): the kernel would queue connections there that no engine accepts.
     pub fn undo(&mut self, wanted: &[Listen]) {
         self.open.retain(|open| open.is_wanted(wanted) || open.left.is_some());
         for open in &mut self.open {
@@ -449,9 +448,8 @@ impl Listeners {
     }
 
     /// Stops new connections to addresses that are not in `wanted`; the result is whether there are
-    /// any. After [`ARRIVAL`] no connection is on its way any more: the engines accept what is
-    /// queued and leave, and [`close`](Listeners::close) follows. Until then the addresses can be
-    /// taken again.
+    /// any. After [`ARRIVAL`] no connection is on its way any more: the engines accept what is queued
+    /// and leave, and [`close`](Listeners::close) follows. Until then the addresses can be taken again.
     pub fn leave(&mut self, wanted: &[Listen]) -> bool {
         let mut any = false;
         for open in &mut self.open {

@@ -51,8 +51,7 @@ pub fn processor() -> Option<&'static str> {
     NAME.get_or_init(name).as_deref()
 }
 
-/// The processor in a text of `/proc/cpuinfo`: its name, or on ARM the numbers of its maker and its
-/// kind.
+/// The processor in a text of `/proc/cpuinfo`: its name, or on ARM the numbers of its maker and its kind.
 fn processor_in(cpuinfo: &str) -> Option<String> {
     let field = |name: &str| {
         let fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));

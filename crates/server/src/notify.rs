@@ -71,8 +71,7 @@ impl Notifier {
         }
     }
 
-    /// Reports that a reload has begun; [`ready`](Notifier::ready) must follow, whether it succeeds
-    /// or not.
+    /// Reports that a reload has begun; [`ready`](Notifier::ready) must follow, whether it succeeds or not.
     pub fn reloading(&self) {
         // the service manager compares it with the time of its request
         let now_us = clock::monotonic_ns() / 1000;

@@ -1,5 +1,5 @@
-//! The plan: a configuration resolved for this machine, as settings of every part, with no decision
-//! left open.
+//! The plan: a configuration resolved for this machine, as settings of every part,
+//! with no decision left open.
 
 use crate::machine::{own_addresses, script_root};
 use crate::seal;
@@ -36,8 +36,7 @@ use descriptors::DescriptorShares;
 /// Descriptors for neither clients nor files: listeners, epoll, eventfds, logs, libraries.
 const OWN_DESCRIPTORS: u64 = 64;
 
-/// The largest number of pipes that hold bodies on their way without a copy; each takes two
-/// descriptors.
+/// The largest number of pipes that hold bodies on their way without a copy; each takes two descriptors.
 const MOST_PIPES: u64 = 256;
 
 /// The largest number of connections that linger at the same time, of all loops together.
@@ -55,9 +54,8 @@ const CACHE_SHARE: u64 = 4;
 const MOST_CACHE_BYTES: u64 = 256 << 20;
 const IN_FLIGHT_SHARE: u64 = 8;
 
-/// The least memory that a thread takes in the kernel and here, for stacks, page tables and a
-/// worker; and the part of the memory for threads, as a divisor. More threads would leave no memory
-/// to work with.
+/// The least memory that a thread takes in the kernel and here, for stacks, page tables and a worker; and
+/// the part of the memory for threads, as a divisor. More threads would leave no memory to work with.
 const THREAD_BYTES: u64 = 96 * 1024;
 const THREADS_SHARE: u64 = 2;
 
@@ -75,16 +73,13 @@ pub struct GroupPlan {
     pub listen: Vec<ListenEndpoint>,
     /// The engine.
     pub engine: Engine,
-    /// The number of loops or threads, or the largest number of threads at once, depending on the
-    /// engine.
+    /// The number of loops or threads, or the largest number of threads at once, depending on the engine.
     pub workers: usize,
     /// How many of the workers accept, each with listening sockets of its own.
     pub listener_sets: usize,
-    /// How many threads may answer at once where there are classes, if each connection keeps a
-    /// thread.
+    /// How many threads may answer at once where there are classes, if each connection keeps a thread.
     pub answering: usize,
-    /// How many connections are accepted before there is a thread for them, where there are
-    /// classes.
+    /// How many connections are accepted before there is a thread for them, where there are classes.
     pub accept_ahead: usize,
     /// How many threads may wait for applications, if each connection keeps a thread; and how many
     /// of these for tunnels.
@@ -317,8 +312,7 @@ impl Plan {
     }
 }
 
-/// The applications, in the order in which the content numbers their routes, with the ranks of
-/// classes.
+/// The applications, in the order in which the content numbers their routes, with the ranks of classes.
 fn applications(config: &Config, policy: &Policy) -> Vec<Vec<ApplicationSettings>> {
     let mut sites: Vec<_> =
         config.sites.iter().map(|site| site.applications(script_root)).collect();
@@ -346,8 +340,8 @@ fn ranks(config: &Config, policy: &Policy) -> ranks::OrderSettings {
     }
 }
 
-/// The number of workers of a listener: loops, threads, or the largest number of threads; at most
-/// `fit` threads.
+/// The number of workers of a listener: loops, threads, or the largest number of
+/// threads; at most `fit` threads.
 fn workers(listener: &ListenerConfig, cores: usize, fit: u64) -> usize {
     let (auto, most) = match listener.engine {
         Engine::Event | Engine::Fibers | Engine::Pipeline | Engine::Isolated => {

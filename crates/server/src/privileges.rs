@@ -1,5 +1,4 @@
-//! The switch from root to the user of the configuration, once and for good, before there are
-//! threads.
+//! The switch from root to the user of the configuration, once and for good, before there are threads.
 //!
 //! Everything that only root can do comes first: sockets are bound, and missing log files are made
 //! and given to that user.

@@ -466,8 +466,8 @@ fn at_the_start_only(next: &Config, now: &Config) -> Result<(), ReloadError> {
     }
 }
 
-/// Opens the logs of `config`. Those that are open in `previous` stay open, and the counts of the
-/// sites go on.
+/// Opens the logs of `config`. Those that are open in `previous` stay open, and the
+/// counts of the sites go on.
 ///
 /// # Errors
 /// When a file cannot be opened.

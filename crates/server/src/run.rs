@@ -87,8 +87,7 @@ enum Event {
 
 /// A task for a later time.
 enum Later {
-    /// Retire these groups, which leave the listeners. Some of their sockets get no new connections
-    /// any more.
+    /// Retire these groups, which leave the listeners. Some of their sockets get no new connections any more.
     Retire(Vec<u64>),
     /// Close the sockets that were left, as no engine accepts from them any more.
     Close,
@@ -104,8 +103,8 @@ enum Later {
     Shared,
     /// Go on with the drain: idle clients have had the time for one more request.
     Drain,
-    /// Leave the clients to the successor: the connections that were on their way to this server
-    /// have arrived.
+    /// Leave the clients to the successor: the connections that were on their way
+    /// to this server have arrived.
     LeaveClients,
     /// Begin the drain after the wait before it.
     Begin,

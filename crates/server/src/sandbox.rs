@@ -31,8 +31,8 @@ pub struct Sandbox {
     within: Option<Vec<Reachable>>,
 }
 
-/// An allowed place: the file that was at its path at the start. A file that takes its place later
-/// is not allowed.
+/// An allowed place: the file that was at its path at the start. A file that takes its
+/// place later is not allowed.
 #[derive(Clone, Debug)]
 struct Reachable {
     need: NeededPath,
@@ -88,8 +88,7 @@ impl fmt::Display for SandboxError {
 
 impl std::error::Error for SandboxError {}
 
-/// Confines the calling thread, and all threads that it starts, to `needs`, as far as `setting`
-/// demands.
+/// Confines the calling thread, and all threads that it starts, to `needs`, as far as `setting` demands.
 ///
 /// # Errors
 /// If the setting requires the sandbox, and it is not possible.
@@ -140,8 +139,8 @@ fn restrict(
     Ok(rules.restrict_self()?.ruleset)
 }
 
-/// From what Landlock can keep stages on this machine: files, TCP ports, and both abstract sockets
-/// and signals.
+/// From what Landlock can keep stages on this machine: files, TCP ports, and both
+/// abstract sockets and signals.
 pub fn kernel_confines() -> [bool; 3] {
     let strict = || Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     // a ruleset confines no thread until a thread applies it

@@ -121,8 +121,7 @@ impl Status {
         self.lock().overrides = overrides.collect();
     }
 
-    /// Collects data for the page of the admin listener, from now on and until a configuration has
-    /// no page.
+    /// Collects data for the page of the admin listener, from now on and until a configuration has no page.
     ///
     /// # Errors
     /// Lack of threads.

@@ -1,9 +1,8 @@
 //! The exporter: a thread that sends the spans of requests to a collector.
 //!
 //! The thread looks at the queue twice a second, and is not woken, so that a recorded request costs
-//! its loop no system call. A batch that the collector does not take is sent again, each time
-//! later. Meanwhile the queue fills, and further spans are dropped and counted. Loops notice none
-//! of it.
+//! its loop no system call. A batch that the collector does not take is sent again, each time later.
+//! Meanwhile the queue fills, and further spans are dropped and counted. Loops notice none of it.
 //!
 //! | module | what it holds |
 //! |---|---|

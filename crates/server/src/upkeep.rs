@@ -52,8 +52,7 @@ pub(crate) fn keep_up(live: Weak<LiveSnapshot>) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts a thread that checks whether the instances of the next stage live, if there is a next
-/// stage.
+/// Starts a thread that checks whether the instances of the next stage live, if there is a next stage.
 ///
 /// # Errors
 /// Lack of threads.

@@ -1,5 +1,5 @@
-//! `forebay upstream`: the list of upstreams with their state, and draining and resuming one while
-//! the server runs.
+//! `forebay upstream`: the list of upstreams with their state, and draining and resuming
+//! one while the server runs.
 
 mod learnt;
 
@@ -73,8 +73,7 @@ fn routes(config: &Config, applications: &Applications, upstreams: &Arc<Upstream
     let mut names: Vec<String> = Vec::new();
     for (site, route) in applications.routes_to(upstreams) {
         let Some(site) = sites.get(site) else {
-            // the routes behind those of the last site get connections that are passed on as they
-            // are
+            // the routes behind those of the last site get connections that are passed on as they are
             names.extend(tcp.get(route).map(TcpConfig::name));
             continue;
         };

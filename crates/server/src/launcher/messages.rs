@@ -92,8 +92,7 @@ impl LaunchReply {
         packet
     }
 
-    /// The answer in a packet, and the number of its question; `None` if the packet is not an
-    /// answer.
+    /// The answer in a packet, and the number of its question; `None` if the packet is not an answer.
     pub fn decode(packet: &[u8]) -> Option<(u32, LaunchReply)> {
         let (asked, rest) = packet.split_first_chunk()?;
         let (failed, rest) = rest.split_first()?;
@@ -103,8 +102,7 @@ impl LaunchReply {
     }
 }
 
-/// Appends a text with a zero byte behind it. A text that is too long is cut, because a packet is
-/// bounded.
+/// Appends a text with a zero byte behind it. A text that is too long is cut, because a packet is bounded.
 fn push(packet: &mut Vec<u8>, text: &str) {
     let mut end = text.len().min(MOST_TEXT_BYTES);
     while !text.is_char_boundary(end) {

@@ -1,7 +1,6 @@
-//! The launcher process, which runs the commands of the configuration file for the server. It
-//! listens to no client and no signal, and runs one command at a time. When the server ends, in
-//! whatever way, no process holds the other end of the launcher's socket any more, and the launcher
-//! ends, too.
+//! The launcher process, which runs the commands of the configuration file for the server. It listens
+//! to no client and no signal, and runs one command at a time. When the server ends, in whatever way,
+//! no process holds the other end of the launcher's socket any more, and the launcher ends, too.
 
 use super::commands;
 use super::fingerprint;
@@ -124,8 +123,7 @@ impl LauncherProcess {
     /// Receives a question. The result is whether more may come.
     fn hear(&mut self) -> io::Result<bool> {
         let Some(message) = self.socket.receive()? else { return Ok(false) };
-        // a server that sends something invalid is not the program that has started this process
-        // any more
+        // a server that sends something invalid is not the program that has started this process any more
         let Some((asked, request)) = LaunchRequest::decode(&message) else { return Ok(false) };
         match request {
             LaunchRequest::Prepare => {

@@ -1,5 +1,4 @@
-//! Users and groups that this machine does not know, and stages that would keep the privileges of
-//! root.
+//! Users and groups that this machine does not know, and stages that would keep the privileges of root.
 
 use super::LintSubject;
 use forebay_config::path::Path as At;

@@ -1,5 +1,4 @@
-//! CGI programs: whether they exist here, which user runs them, and whether clients can download
-//! them.
+//! CGI programs: whether they exist here, which user runs them, and whether clients can download them.
 
 use super::LintSubject;
 use forebay_config::path::Path as At;

@@ -1,5 +1,4 @@
-//! What must be on disk: directories and files that exist, and places where the server can make
-//! some.
+//! What must be on disk: directories and files that exist, and places where the server can make some.
 
 use super::LintSubject;
 use crate::ban_files::{self, BanFileError};
@@ -57,8 +56,7 @@ pub(super) fn files(of: &LintSubject<'_>, wrong: &mut Remarks) {
     wrong.extend(missing_files(of.draft));
 }
 
-/// The findings of `files` without the text of the file: the position of each setting, and what
-/// is wrong.
+/// The findings of `files` without the text of the file: the position of each setting, and what is wrong.
 pub fn missing_files(draft: &ConfigDraft) -> Remarks {
     let mut wrong = Vec::new();
     // a setting that several sites inherit is reported once
@@ -178,8 +176,7 @@ pub(super) fn spool(of: &LintSubject<'_>, wrong: &mut Remarks) {
     }
 }
 
-/// Finds a directory whose files take memory, such as one on tmpfs: in `/tmp` and `/run` of most
-/// machines.
+/// Finds a directory whose files take memory, such as one on tmpfs: in `/tmp` and `/run` of most machines.
 pub(super) fn spool_in_memory(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let Some(path) = &of.draft.process.spool_dir else { return };
     if Spool::open(path, 0, 0).is_ok_and(|spool| spool.is_in_memory()) {
@@ -323,8 +320,8 @@ fn missing_pairs<'p>(
     }
 }
 
-/// Finds authorities for client certificates, and their lists of revoked ones, that cannot be read
-/// or are invalid.
+/// Finds authorities for client certificates, and their lists of revoked ones, that
+/// cannot be read or are invalid.
 fn missing_clients<'p>(
     section: &At,
     clients: &'p ClientCertificates,

@@ -28,8 +28,7 @@ impl fmt::Display for ServedConfiguration {
     }
 }
 
-/// Clients could read the source of a program, because files are served before the application is
-/// asked.
+/// Clients could read the source of a program, because files are served before the application is asked.
 #[derive(Debug)]
 struct ServedSource {
     /// The path of the source.
@@ -121,8 +120,8 @@ pub(super) fn logs(of: &LintSubject<'_>, wrong: &mut Remarks) {
     }
 }
 
-/// Finds sources in the roots of sites that serve files before an application is asked: the first
-/// of each root.
+/// Finds sources in the roots of sites that serve files before an application is
+/// asked: the first of each root.
 pub(super) fn sources(of: &LintSubject<'_>, remarks: &mut Remarks) {
     for (at, site) in of.draft.every_site() {
         let first = site.proxies.iter().position(|proxy| proxy.route().files_first);
@@ -176,8 +175,7 @@ fn served(draft: &ConfigDraft) -> Vec<ServedDirectory<'_>> {
     roots.chain(aliases).collect()
 }
 
-/// Files outside of all sites that only the server may read, each with its position in the
-/// configuration.
+/// Files outside of all sites that only the server may read, each with its position in the configuration.
 fn own_secrets(draft: &ConfigDraft) -> Vec<(At, &Path)> {
     let AdminConfig { token_file, pairs, .. } = &draft.process.admin;
     let at = At::default().child("admin");

@@ -1,5 +1,4 @@
-//! Commands in the configuration: whether they can be run here, and whether other users could
-//! replace them.
+//! Commands in the configuration: whether they can be run here, and whether other users could replace them.
 
 use super::LintSubject;
 use forebay_config::Remarks;
@@ -32,8 +31,8 @@ enum CommandFinding {
         /// The file, or its directory.
         path: PathBuf,
     },
-    /// The command would be run as root. A server whose file is checked by root is assumed to be
-    /// started by root.
+    /// The command would be run as root. A server whose file is checked by root is
+    /// assumed to be started by root.
     Root,
 }
 

@@ -36,8 +36,8 @@ impl fmt::Display for IndexRemark {
 /// The largest number of paths that are looked up on disk.
 const MOST_PATHS: usize = 1000;
 
-/// Finds paths without a star in rules that lead to an index page, while no rule matches the page's
-/// other path.
+/// Finds paths without a star in rules that lead to an index page, while no rule
+/// matches the page's other path.
 pub(super) fn indexes(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let mut asked = 0;
     for (at, rule) in numbered("rule", &of.draft.rules) {

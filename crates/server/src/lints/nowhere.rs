@@ -1,5 +1,4 @@
-//! Rules of a site whose paths lead to nothing, or to less than is intended: `forebay check` warns
-//! of them.
+//! Rules of a site whose paths lead to nothing, or to less than is intended: `forebay check` warns of them.
 
 use super::LintSubject;
 use super::pages::find;
@@ -136,8 +135,7 @@ impl<'d> WholeSite<'d> {
         }
     }
 
-    /// Whether something other than a file of that name may answer for the path, or for a path
-    /// below it.
+    /// Whether something other than a file of that name may answer for the path, or for a path below it.
     fn has_route_for(&self, path: &str) -> bool {
         let sites = || [Some(self.site), self.top].into_iter().flatten();
         let patterns = |site: &'d SiteConfig| {

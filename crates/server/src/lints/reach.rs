@@ -40,8 +40,8 @@ impl Becomes<'_> {
         (found.mode() >> shift) & wanted == wanted
     }
 
-    /// The first obstacle for the user: a directory on the way that the user may not enter, or the
-    /// file itself.
+    /// The first obstacle for the user: a directory on the way that the user may not
+    /// enter, or the file itself.
     fn obstacle(&self, path: &Path, wanted: u32) -> Option<PathBuf> {
         let real = fs::canonicalize(path).ok().filter(|_| self.user.user != 0)?;
         let mut above: Vec<&Path> = real.ancestors().skip(1).collect();

@@ -1,5 +1,5 @@
-//! Rules that ban addresses which are never banned: addresses of this machine, of proxies and of
-//! administrators.
+//! Rules that ban addresses which are never banned: addresses of this machine, of
+//! proxies and of administrators.
 
 use super::LintSubject;
 use crate::machine::own_addresses;

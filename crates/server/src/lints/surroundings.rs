@@ -86,8 +86,7 @@ const MOST_NAMES: usize = 64;
 /// How long the name service may take for all names together.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Finds names of applications that have no address now. The server itself keeps looking such names
-/// up.
+/// Finds names of applications that have no address now. The server itself keeps looking such names up.
 pub(super) fn names(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let mut places: Vec<(At, NameSought)> = Vec::new();
     let mut known = HashSet::new();
@@ -174,8 +173,8 @@ pub(super) fn ports(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// An address of the endpoint that cannot be bound, and why: it is in use, or does not belong to
-/// this machine.
+/// An address of the endpoint that cannot be bound, and why: it is in use, or does
+/// not belong to this machine.
 fn unusable(endpoint: &ListenEndpoint) -> Option<(SocketAddr, ErrorKind)> {
     let (addresses, is_one) = match endpoint.listen {
         Listen::At(address) => (vec![address], true),

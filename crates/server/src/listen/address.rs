@@ -80,8 +80,8 @@ pub enum ListenError {
         /// The error of the kernel.
         error: io::Error,
     },
-    /// The service manager has opened the port for both families, with a socket that this listener
-    /// does not name.
+    /// The service manager has opened the port for both families, with a socket that
+    /// this listener does not name.
     OfBoth {
         /// The address.
         address: ListenAddress,

@@ -31,8 +31,7 @@ pub(super) struct SocketsOfClasses {
 }
 
 impl SocketsOfClasses {
-    /// Makes sure that there are `ranks` ranks, each with at least as many sockets as there are
-    /// loops.
+    /// Makes sure that there are `ranks` ranks, each with at least as many sockets as there are loops.
     fn want(&mut self, ranks: usize, loops: usize, is_ipv4: bool) -> io::Result<()> {
         self.wanted = ranks;
         let loops = self.by_rank.first().map_or(0, Vec::len).max(loops);

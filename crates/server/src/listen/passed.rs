@@ -9,8 +9,8 @@ use forebay_sys::inherited::{Inherited, InheritedAddress};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 impl Listeners {
-    /// The service manager's name of the socket that it has opened at this port for both families,
-    /// if there is one.
+    /// The service manager's name of the socket that it has opened at this port for both
+    /// families, if there is one.
     pub(super) fn passed_for_both(&self, port: u16) -> Option<&str> {
         let [_, v6] = all_addresses(port);
         let passed = self.inherited.iter().find(|passed| {
@@ -31,8 +31,7 @@ impl Listeners {
     }
 
     /// Whether a socket for both families takes the connections of this endpoint, and its listener
-    /// names the wildcard addresses of both families, so that the connections are its own there,
-    /// too.
+    /// names the wildcard addresses of both families, so that the connections are its own there, too.
     pub(super) fn comes_to_both(
         &self,
         endpoint: &ListenEndpoint,

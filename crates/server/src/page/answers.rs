@@ -1,5 +1,4 @@
-//! The documents below `/page`: the files of the page, which are public, and figures, which may
-//! need a token.
+//! The documents below `/page`: the files of the page, which are public, and figures, which may need a token.
 
 use super::PageMemory;
 use crate::why;
@@ -34,8 +33,7 @@ const FILES: [(&str, &str, &str); 8] = [
     ("/page/uplot.css", STYLE, include_str!("assets/uPlot.min.css")),
 ];
 
-/// Headers that restrict browsers: these documents may load only files from here, and may not be in
-/// a frame.
+/// Headers that restrict browsers: these documents may load only files from here, and may not be in a frame.
 pub(crate) const POLICY: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; \
      connect-src 'self'; img-src 'self' data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'\r\n\
      X-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\
@@ -98,8 +96,8 @@ impl PageAnswers {
         json!({"kinds": kinds, "sample": SAMPLE, "missed": missed})
     }
 
-    /// The reason why a request was refused: by its id, or the last refusals by client and a part
-    /// of the path.
+    /// The reason why a request was refused: by its id, or the last refusals by
+    /// client and a part of the path.
     fn why(&self, query: &[u8]) -> Value {
         let refusals = &self.live.get().refusals;
         let given = |name: &str| parameter(query, name).filter(|text| !text.trim().is_empty());

@@ -13,8 +13,7 @@ pub(super) struct HistoryColumn {
 /// The figures of one moment, each with its column.
 pub(super) type PageFigures = Vec<(HistoryColumn, f32)>;
 
-/// The largest numbers of sites and upstreams with figures in the history: the first ones. Tables
-/// show all.
+/// The largest numbers of sites and upstreams with figures in the history: the first ones. Tables show all.
 const MOST_SITES: usize = 20;
 const MOST_UPSTREAMS: usize = 20;
 
@@ -166,8 +165,8 @@ impl FigureMaker {
         }
     }
 
-    /// The mean of what was added between the snapshots; `sums` is in units of which so many are a
-    /// millisecond.
+    /// The mean of what was added between the snapshots; `sums` is in units of which
+    /// so many are a millisecond.
     fn mean(
         &mut self,
         group: &'static str,

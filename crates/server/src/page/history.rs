@@ -1,5 +1,4 @@
-//! The figures of an hour: the last ten minutes second by second, earlier ones in steps of ten
-//! seconds.
+//! The figures of an hour: the last ten minutes second by second, earlier ones in steps of ten seconds.
 
 use super::columns::{HistoryColumn, PageFigures};
 use std::collections::VecDeque;
@@ -20,8 +19,7 @@ const MOST_COLUMNS: usize = 400;
 struct HistoryRow {
     /// The end of the second or step, in seconds since 1970.
     unix_s: u64,
-    /// The values in the order of the columns; columns that were added later are missing at the
-    /// end.
+    /// The values in the order of the columns; columns that were added later are missing at the end.
     values: Vec<f32>,
 }
 
@@ -82,8 +80,7 @@ impl PageHistory {
         places
     }
 
-    /// The index of a column. Usually the columns are those of the second before, in the same
-    /// order.
+    /// The index of a column. Usually the columns are those of the second before, in the same order.
     fn place(&self, at: usize, column: &HistoryColumn) -> Option<usize> {
         let same = self.columns.get(at).filter(|known| *known == column).map(|_| at);
         same.or_else(|| self.columns.iter().position(|known| known == column))

@@ -30,8 +30,7 @@ pub(crate) struct PageMemory {
     stages: Mutex<PageStages>,
     /// The output of `forebay doctor` at the start; empty if it was not run.
     doctor: String,
-    /// The time, in seconds since 1970, up to which all sessions have ended because a user has
-    /// signed out.
+    /// The time, in seconds since 1970, up to which all sessions have ended because a user has signed out.
     signed_out_s: AtomicU64,
 }
 
@@ -117,8 +116,7 @@ impl PageMemory {
         events.decided((unix_ms, now_ns), &classes, &records);
         let now = (unix_ms, now_ns / 1_000_000);
         self.stages().look(now, |at_ms, text| events.stage(at_ms, text));
-        // a late step leaves less than a second to the next one, whose rates would be of little
-        // data
+        // a late step leaves less than a second to the next one, whose rates would be of little data
         let seconds = |since_ns: u64| now_ns.saturating_sub(since_ns) as f64 / 1e9;
         match before {
             Some((_, before_ns)) if seconds(*before_ns) < LEAST_S => {}
@@ -135,8 +133,7 @@ impl PageMemory {
     }
 
     /// Drops all data after a step without a snapshot, unless the page was configured again in the
-    /// meantime: that reload has found this thread running. The result is whether the thread goes
-    /// on.
+    /// meantime: that reload has found this thread running. The result is whether the thread goes on.
     fn goes_on(&self, is_on: impl Fn() -> bool) -> bool {
         let mut state = self.lock();
         let is_on = is_on();

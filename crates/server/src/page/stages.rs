@@ -26,8 +26,8 @@ struct StageInstance {
 }
 
 impl PageStages {
-    /// The stages that this process belongs to. It must be called before access to the file system
-    /// is given up.
+    /// The stages that this process belongs to. It must be called before access to
+    /// the file system is given up.
     pub(crate) fn of(config: &Config) -> PageStages {
         let Some(place) = &config.place else {
             return PageStages::default();

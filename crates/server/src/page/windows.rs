@@ -4,8 +4,7 @@ use forebay_metrics::top::{TopCount, TopKind, TopTables};
 use std::collections::VecDeque;
 
 /// The minutes of each window, and the seconds of one of its slots. All windows together have at
-/// most 30 tables of each kind: 9 MB at most, and a tenth of that if no name is as long as 96
-/// bytes.
+/// most 30 tables of each kind: 9 MB at most, and a tenth of that if no name is as long as 96 bytes.
 const WINDOWS: [(u64, u64); 3] = [(1, 10), (10, 60), (60, 360)];
 
 /// The tables of all windows.

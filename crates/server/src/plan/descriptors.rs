@@ -9,9 +9,8 @@ use forebay_upstream::settings::ApplicationSettings;
 /// The part of the descriptors for idle connections, as a divisor.
 const IDLE_SHARE: u64 = 8;
 
-/// The largest number of connections through which processes of a stage check that a process of the
-/// next one lives: one for each possible process, but at most this part of the descriptors, as a
-/// divisor.
+/// The largest number of connections through which processes of a stage check that a process of the next
+/// one lives: one for each possible process, but at most this part of the descriptors, as a divisor.
 const MOST_PINGS: u64 = 32;
 const PINGS_SHARE: u64 = 16;
 
@@ -28,8 +27,8 @@ pub(super) struct DescriptorShares {
 }
 
 impl DescriptorShares {
-    /// Divides `spare` descriptors. Each of `loops` loops keeps idle connections of its own to the
-    /// `applications`.
+    /// Divides `spare` descriptors. Each of `loops` loops keeps idle connections of its
+    /// own to the `applications`.
     pub(super) fn new(
         config: &Config,
         applications: &[Vec<ApplicationSettings>],

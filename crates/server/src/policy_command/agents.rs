@@ -14,8 +14,7 @@ pub const MOST_RULES: usize = 100;
 /// The largest number of classes that one program can have.
 pub const MOST_CLASSES: usize = 4;
 
-/// Applies a change of what `owner` has added to `config`. The result has a line that says what has
-/// changed.
+/// Applies a change of what `owner` has added to `config`. The result has a line that says what has changed.
 ///
 /// # Errors
 /// The error in the change.
@@ -209,8 +208,7 @@ mod tests {
         let fresh = forebay_config::parse(file, "/etc/forebay.toml").unwrap();
         let (carried, said) = carry(&config, fresh);
         assert_eq!((names(&carried), said), (names(&config), None));
-        // a program whose rule's name is now in the file loses all its additions, others keep
-        // theirs
+        // a program whose rule's name is now in the file loses all its additions, others keep theirs
         let taken = format!("{file}[[rule]]\nname = \"b\"\nstop = true\n");
         let fresh = forebay_config::parse(&taken, "/etc/forebay.toml").unwrap();
         let (carried, said) = carry(&config, fresh);

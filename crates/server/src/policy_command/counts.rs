@@ -1,5 +1,5 @@
-//! The counts of each class, which `forebay policy watch` asks for repeatedly, and the rates since
-//! the last time.
+//! The counts of each class, which `forebay policy watch` asks for repeatedly, and the
+//! rates since the last time.
 
 use forebay_handler::policy::InForce;
 use forebay_metrics::{RefusedAt, Totals};
@@ -69,8 +69,7 @@ impl CountsReport {
         Some(CountsReport { at_ns: at_ns.parse().ok()?, load: load.to_owned(), classes: classes? })
     }
 
-    /// The rates since `before`, for each class. A class that is not in `before` has counted from
-    /// 0.
+    /// The rates since `before`, for each class. A class that is not in `before` has counted from 0.
     pub fn since(&self, before: &CountsReport) -> Vec<ClassRates> {
         let seconds = self.at_ns.saturating_sub(before.at_ns).max(1) as f64 / 1e9;
         let line = |now: &OfClass| {
@@ -97,8 +96,7 @@ impl CountsReport {
     }
 }
 
-/// The counts as one line of JSON, for programs; with the counts of at most a thousand rules in
-/// use.
+/// The counts as one line of JSON, for programs; with the counts of at most a thousand rules in use.
 pub fn stats(in_force: &InForce, totals: &Totals) -> String {
     let CountsReport { at_ns, load, classes } = CountsReport::now(in_force, totals);
     let class = |class: &OfClass| {

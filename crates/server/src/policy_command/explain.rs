@@ -19,8 +19,8 @@ use std::sync::Arc;
 /// A connection and a request to explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The address of the client: port 0 if the port does not matter, `0.0.0.0:0` for a client at a
-    /// Unix socket.
+    /// The address of the client: port 0 if the port does not matter, `0.0.0.0:0` for
+    /// a client at a Unix socket.
     pub client: SocketAddr,
     /// The address that the client connects to; `None` for the first listener.
     pub local: Option<SocketAddr>,

@@ -14,13 +14,12 @@ use forebay_sys::stderr::say;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The longest time until bans are checked again. They end by the wall clock, which may be set
-/// meanwhile.
+/// The longest time until bans are checked again. They end by the wall clock, which may be set meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Server {
-    /// Answers `policy ban`, `policy unban` or `policy bans` with their arguments; `None` for
-    /// another command.
+    /// Answers `policy ban`, `policy unban` or `policy bans` with their arguments;
+    /// `None` for another command.
     pub(super) fn answer_bans(&mut self, command: &str) -> Option<CommandAnswer> {
         let now_s = clock::unix_coarse_ms() / 1000;
         let snapshot = self.common.live.get();
@@ -103,8 +102,7 @@ impl Server {
         }
     }
 
-    /// Takes bans from files that have changed, or were read for the first time since they are
-    /// watched.
+    /// Takes bans from files that have changed, or were read for the first time since they are watched.
     pub(super) fn take_bans_of_files(&mut self, changed: ChangedBans) {
         if changed.paths != self.config.ban_files {
             return;

@@ -1,5 +1,4 @@
-//! Answers to commands: a command that changes something waits for the change, others are answered
-//! at once.
+//! Answers to commands: a command that changes something waits for the change, others are answered at once.
 
 use super::Server;
 use super::takeover::Wanted;

@@ -12,16 +12,15 @@ use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
 use std::time::{Duration, Instant};
 
-/// How long before the end of a drain clients of WebSockets get a goodbye; at most half of the
-/// drain.
+/// How long before the end of a drain clients of WebSockets get a goodbye; at most half of the drain.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// How long the last lines of the access log may take to be written.
 const LOG_CLOSE: Duration = Duration::from_secs(2);
 
 impl Server {
-    /// Leaves the gate to the other process: it judges from now on, and its agent changes the words
-    /// in the kernel.
+    /// Leaves the gate to the other process: it judges from now on, and its agent
+    /// changes the words in the kernel.
     pub(super) fn let_gate_go(&self) {
         if let Some(enforced) = &self.common.live.get().policy.gate {
             self.common.agent_loop.retire(&self.common.live);
@@ -78,8 +77,7 @@ impl Server {
         self.listeners().end(&[]);
     }
 
-    /// Drains at the first signal, after the configured wait if there is one, and stops at the
-    /// next.
+    /// Drains at the first signal, after the configured wait if there is one, and stops at the next.
     pub(super) fn end(&mut self, signal: i32) {
         match self.draining {
             None => {
@@ -123,8 +121,7 @@ impl Server {
         has_clients && signal != SIGINT && !self.config.timeouts.drain_wait.is_zero()
     }
 
-    /// Shows load balancers that this server goes away; until they have seen it nothing else
-    /// changes.
+    /// Shows load balancers that this server goes away; until they have seen it nothing else changes.
     fn begin_to_wait(&mut self, signal: i32) {
         let wait = self.config.timeouts.drain_wait;
         self.waiting = Some(signal);

@@ -44,8 +44,7 @@ pub struct GuestServer {
 pub struct GuestEnd(Sender<Event>);
 
 impl GuestEnd {
-    /// Drains the server as [`GuestServer::drain`] does. This has no effect on a server that has
-    /// ended.
+    /// Drains the server as [`GuestServer::drain`] does. This has no effect on a server that has ended.
     pub fn drain(&self, within: Duration) {
         let _ = self.0.send(Event::EndWithin(within.min(LONGEST_DRAIN)));
     }
@@ -146,8 +145,8 @@ impl GuestServer {
         running.map(|(status, _)| render::prometheus(&status.snapshot())).unwrap_or_default()
     }
 
-    /// The decision about a request that was refused or not answered, by the request's id, if it is
-    /// remembered.
+    /// The decision about a request that was refused or not answered, by the
+    /// request's id, if it is remembered.
     pub fn why(&self, id: &str) -> Option<String> {
         let (_, common) = self.running.as_ref()?;
         let live = common.live.get();
@@ -173,8 +172,7 @@ impl GuestServer {
         if answer.code == 0 { Ok(()) } else { Err(answer.text.trim_end().to_owned()) }
     }
 
-    /// Stops accepting. Open connections may finish within this time, and are cut then. Returns at
-    /// once.
+    /// Stops accepting. Open connections may finish within this time, and are cut then. Returns at once.
     pub fn drain(&self, within: Duration) {
         self.end().drain(within);
     }

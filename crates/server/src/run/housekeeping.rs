@@ -20,8 +20,8 @@ use forebay_sys::stderr::say;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The interval of warnings about certificates that expire soon, and the largest number of warnings
-/// at a time.
+/// The interval of warnings about certificates that expire soon, and the largest
+/// number of warnings at a time.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const MOST_WARNINGS: usize = 20;
 
@@ -131,8 +131,8 @@ impl Server {
         self.sets.iter().for_each(|sets| sets.go_by(&self.config));
     }
 
-    /// Puts changed sets of the firewall in force. If they cannot be taken now, the reader reports
-    /// them again.
+    /// Puts changed sets of the firewall in force. If they cannot be taken now, the
+    /// reader reports them again.
     pub(super) fn take_sets(&mut self, sets: AddressSets) {
         let is_leaving = self.draining.is_some() || self.is_replaced || self.is_handing;
         if !is_leaving {
@@ -151,8 +151,7 @@ impl Server {
         self.later.push((Instant::now() + DAY, Later::Certificates));
     }
 
-    /// Warnings about hosts that are reached through TLS and have no certificate, or one for other
-    /// hosts.
+    /// Warnings about hosts that are reached through TLS and have no certificate, or one for other hosts.
     pub(super) fn uncovered(&self) -> Vec<String> {
         let mut endpoints = self.plan.groups.iter().flat_map(|group| &group.listen);
         // the clients of a stage's listener know it by the stage's own name
@@ -179,8 +178,8 @@ impl Server {
         }
     }
 
-    /// Has certificates obtained by ACME, if some are wanted. With `at_once`, failed ones are tried
-    /// again now.
+    /// Has certificates obtained by ACME, if some are wanted. With `at_once`,
+    /// failed ones are tried again now.
     pub(super) fn keep_acme(&mut self, at_once: bool) {
         if let Some(acme) = &self.acme {
             return acme.look(at_once);

@@ -148,8 +148,8 @@ impl Server {
         if let (Some(spool), Some(path)) = (applications.spool(), &config.spool_dir) {
             spool::try_out(spool, path).map_err(RunError::Spool)?;
         }
-        // after root's privileges are gone: another process has given the path of the service
-        // manager's socket
+        // after root's privileges are gone: another process has given the path of
+        // the service manager's socket
         let notifier = match &inheritance {
             Some(handed) => Notifier::handed(handed.handed.notify.clone()),
             None => notifier,
@@ -280,8 +280,7 @@ impl Server {
         let is_sealed = seal::seal(&server.config).map_err(RunError::Seal)?;
         attempts.iter().for_each(StageAttempts::say);
         if let Some(inheritance) = &inheritance {
-            // asked before anything is accepted: if the command was ended meanwhile, nothing may
-            // change
+            // asked before anything is accepted: if the command was ended meanwhile, nothing may change
             let agrees = inheritance.command.agrees();
             agrees.map_err(resources("the command that has started it"))?;
             let prepared = server.prepare_to_succeed(inheritance);
@@ -343,8 +342,7 @@ impl Server {
         or_said(is_successor, serves.map_err(resources("a thread for commands")))
     }
 
-    /// Starts the agent loop, if the policy has an agent, and shows it the accept queues of the
-    /// kernel.
+    /// Starts the agent loop, if the policy has an agent, and shows it the accept queues of the kernel.
     fn ask_agent(&self, is_successor: bool) -> Result<(), RunError> {
         // a weak reference, so that the closure does not keep sockets open
         let listeners = Arc::downgrade(&self.listeners);
@@ -374,8 +372,7 @@ impl Server {
         }
     }
 
-    /// Warns the operator of settings that are hardly intended, and of what is in force beside the
-    /// file.
+    /// Warns the operator of settings that are hardly intended, and of what is in force beside the file.
     fn say_warnings(&mut self, lack: impl IntoIterator<Item = String>) {
         self.warn_of_certificates();
         let warnings = self.uncovered().into_iter().chain(lack);
@@ -425,8 +422,8 @@ fn confine(
     let given_up = match seal::is_sealed(config) {
         true => seal::give_up(config),
         false => {
-            // only the owner of a control socket changes its owner: neither for a lent one, nor for
-            // the supervisor's
+            // only the owner of a control socket changes its owner: neither for a lent
+            // one, nor for the supervisor's
             let is_stage = config.place.is_some();
             let own = control_socket.filter(|socket| !socket.is_lent() && !is_stage);
             let own = own.map(ControlSocket::path);

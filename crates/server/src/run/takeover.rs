@@ -137,8 +137,7 @@ impl Server {
                 let thread = std::thread::Builder::new().name("reload".to_owned());
                 match thread.spawn(prepare) {
                     Ok(_) => {
-                        // sets may change every few seconds, which the service manager need not
-                        // know
+                        // sets may change every few seconds, which the service manager need not know
                         if !matches!(task.wanted, Wanted::Sets(_)) {
                             self.notifier.reloading();
                         }
@@ -178,8 +177,7 @@ impl Server {
         }
     }
 
-    /// Puts a prepared change in force, answers the commands that wait for it, and begins with the
-    /// next.
+    /// Puts a prepared change in force, answers the commands that wait for it, and begins with the next.
     pub(super) fn finish_reload(&mut self, next: Result<Box<NextConfiguration>, ReloadError>) {
         let Some(PendingChange { wanted, waiting }) = self.reload.under_way.take() else { return };
         let is_reload = matches!(wanted, Wanted::File);
@@ -270,8 +268,7 @@ impl Server {
             said: _,
             warnings: _,
         } = next;
-        // threads are started first: nothing after them can fail, so a reload that fails has
-        // changed nothing
+        // threads are started first: nothing after them can fail, so a reload that fails has changed nothing
         let known = self.numbered;
         let admin = match self.start_new(begun, admin) {
             Ok(admin) => admin,
@@ -353,8 +350,7 @@ impl Server {
             .collect();
         (self.plan, self.config) = (plan, config);
         self.limit_connections();
-        // before the old groups leave, so that connections on their way reach sockets that are
-        // accepted from
+        // before the old groups leave, so that connections on their way reach sockets that are accepted from
         self.attach_gate();
         self.leave(leaving, has_lost);
         self.tell_firewall();

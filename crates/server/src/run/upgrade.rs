@@ -32,8 +32,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The interval at which this process looks for what another server has given back, while there is
-/// one.
+/// The interval at which this process looks for what another server has given back, while there is one.
 const LOOK: Duration = Duration::from_millis(10);
 
 impl Server {
@@ -129,8 +128,8 @@ impl Server {
         }
     }
 
-    /// Frees what servers that have replaced this one, or were about to, held of the shared counts:
-    /// they have ended.
+    /// Frees what servers that have replaced this one, or were about to, held of the
+    /// shared counts: they have ended.
     fn forget_newer(&mut self) {
         self.shared.iter().for_each(|shared| shared.counts.newer_ended());
         self.share_limits();
@@ -302,8 +301,7 @@ impl Server {
         if is_taken { gate.let_go() } else { gate.detach() }
     }
 
-    /// Leaves the clients: open connections may go on for `timeouts.upgrade`, and nothing more is
-    /// accepted.
+    /// Leaves the clients: open connections may go on for `timeouts.upgrade`, and nothing more is accepted.
     pub(super) fn leave_clients_to_successor(&mut self) {
         self.leave_clients(self.config.timeouts.upgrade.saturating_sub(self.plan.drain));
     }
@@ -441,8 +439,7 @@ impl Server {
         self.limit_connections();
     }
 
-    /// Limits connections so that this server and the replaced ones have no more together than
-    /// configured.
+    /// Limits connections so that this server and the replaced ones have no more together than configured.
     pub(super) fn limit_connections(&self) {
         let earlier = self.earlier.open(self.plan.connections);
         let most = self.plan.connections.saturating_sub(earlier).max(1);

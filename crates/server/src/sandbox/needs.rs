@@ -32,8 +32,7 @@ pub(super) enum PathUse {
     Read,
     /// Log files, which are made, appended to, and opened again after a rotation.
     Log,
-    /// Sockets, which are made and removed, while the directory is locked; it must be opened for
-    /// that.
+    /// Sockets, which are made and removed, while the directory is locked; it must be opened for that.
     Socket,
     /// Files that are made, replaced by a rename, and removed.
     Store,

@@ -1,5 +1,5 @@
-//! One request to a collector: OTLP over HTTP/1.1, on a connection of its own, blocking the thread
-//! that sends it.
+//! One request to a collector: OTLP over HTTP/1.1, on a connection of its own,
+//! blocking the thread that sends it.
 
 use forebay_config::CollectorAddress;
 use forebay_handler::live::ServingSnapshot;

@@ -1,5 +1,5 @@
-//! Spans in the format of OTLP: the messages of `opentelemetry/proto` that a span needs, with their
-//! field numbers.
+//! Spans in the format of OTLP: the messages of `opentelemetry/proto` that a span
+//! needs, with their field numbers.
 //!
 //! `prost` encodes them. They are defined here because the crate with all definitions depends on
 //! the OpenTelemetry library; the end-to-end tests decode what is sent with that crate

@@ -20,8 +20,8 @@ pub(crate) const STATE: &str = "state";
 pub(crate) const EXPECT: &str = "expect";
 /// A question as [`STATE`]: the outcome. The upgrade is then expected no more.
 pub(crate) const OUTCOME: &str = "outcome";
-/// A report as [`STATE`]: the upgrade has failed. The exit code follows, then the reason, on lines
-/// of their own.
+/// A report as [`STATE`]: the upgrade has failed. The exit code follows, then the
+/// reason, on lines of their own.
 pub(crate) const FAILED: &str = "failed\n";
 
 /// The state of a server, for a process that wants its place.
@@ -63,8 +63,7 @@ pub fn has_failed(socket: &Path, code: u8, why: &str) -> Result<CommandAnswer, U
     control_socket::ask(socket, &format!("upgrade {FAILED}{code}\n{why}"))
 }
 
-/// Asks the server why the upgrade has failed, if that was reported. The server then expects none
-/// any more.
+/// Asks the server why the upgrade has failed, if that was reported. The server then expects none any more.
 ///
 /// # Errors
 /// When no server answers there.
@@ -123,8 +122,7 @@ impl ExpectedUpgrade {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// Records that the upgrade has failed: `told` is the code and the reason, on lines of their
-    /// own.
+    /// Records that the upgrade has failed: `told` is the code and the reason, on lines of their own.
     pub(crate) fn fail(&mut self, told: &str) {
         let (code, why) = told.split_once('\n').unwrap_or((told, ""));
         let code = code.parse().ok().filter(|code| *code != 0).unwrap_or(1);

@@ -35,13 +35,12 @@ pub struct Handed {
     /// the shared counts and of the control socket, standard output, which may be the access log,
     /// and standard error.
     pub sockets: Vec<HandedSocket>,
-    /// The replaced servers that still have connections, oldest first: the process numbers, and the
-    /// connections.
+    /// The replaced servers that still have connections, oldest first: the process
+    /// numbers, and the connections.
     pub before: Vec<(u32, OpenConnections)>,
     /// Upstreams that an operator has drained, by their names in logs.
     pub drained: Vec<String>,
-    /// For upstreams where this was learnt, how many requests at once are useful, by their names in
-    /// logs.
+    /// For upstreams where this was learnt, how many requests at once are useful, by their names in logs.
     pub learnt: Vec<(String, u32)>,
     /// The keys of session tickets, so that clients can resume their sessions.
     pub tickets: Vec<HandedTickets>,
@@ -91,8 +90,8 @@ pub struct LastWords {
     pub open: Option<OpenConnections>,
     /// Drained upstreams, as in [`Handed::drained`], at this later time.
     pub drained: Vec<String>,
-    /// Clients that the firewall drops, and until when, on the machine's monotonic clock, which all
-    /// processes share.
+    /// Clients that the firewall drops, and until when, on the machine's monotonic clock,
+    /// which all processes share.
     pub dropped: Vec<(IpAddr, u64)>,
     /// Bans by command, as in [`Handed::bans`], at this later time.
     pub bans: Vec<HandedBan>,
@@ -140,8 +139,8 @@ pub struct HandedBucket {
     pub rule: String,
     /// Whether the bucket is for connections rather than for requests.
     pub is_connections: bool,
-    /// The time until which the bucket is charged, on the machine's monotonic clock, which all
-    /// processes share.
+    /// The time until which the bucket is charged, on the machine's monotonic clock,
+    /// which all processes share.
     pub charged: u64,
 }
 
@@ -225,8 +224,7 @@ impl HandedBan {
         bans.records().into_iter().map(handed).collect()
     }
 
-    /// The ban as a record; `None` if it comes from another version in a form that this one does
-    /// not know.
+    /// The ban as a record; `None` if it comes from another version in a form that this one does not know.
     pub fn record(&self) -> Option<BanRecord> {
         let network = CidrBlock::parse(&self.network).ok()?;
         Some(BanRecord::new(network, self.until_s, &self.why))
@@ -293,8 +291,7 @@ mod tests {
         assert_eq!(restored.records(), bans.records());
     }
 
-    /// Fields of other versions are ignored or missing: a later version may send more, an earlier
-    /// one less.
+    /// Fields of other versions are ignored or missing: a later version may send more, an earlier one less.
     #[test]
     fn what_is_not_known_is_passed_over() {
         let (a, b) = UnixStream::pair().unwrap();

@@ -89,8 +89,8 @@ impl Inheritance {
         let has =
             open.map(|open| format!(", which has {} connections", open.count)).unwrap_or_default();
         let own = std::process::id();
-        // still to this process's own standard error, where the command that has asked for the
-        // upgrade reads it
+        // still to this process's own standard error, where the command that has
+        // asked for the upgrade reads it
         say(format_args!(
             "upgrade: process {own} serves in place of process {process} (version {version}){has}"
         ));
@@ -263,8 +263,7 @@ impl Predecessor {
         let of_counts = usize::from(handed.counts.is_some());
         let count = handed.sockets.len() + handed.before.len() + of_gate + of_counts + 3;
         let mut sockets = descriptors::take(&stream, count)?;
-        // descriptors are in the order described at `Handed::sockets`; here they are taken from the
-        // end
+        // descriptors are in the order described at `Handed::sockets`; here they are taken from the end
         let standard_error = sockets.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
         let standard_output = sockets.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
         let control = sockets.pop();
@@ -294,9 +293,8 @@ impl Predecessor {
     }
 
     /// Announces that this process serves clients. From now on the predecessor accepts none; where
-    /// there are addresses that are `left`, it first accepts the connections that are already on
-    /// their way to these. The result is the predecessor's last state, or nothing if it has ended
-    /// meanwhile.
+    /// there are addresses that are `left`, it first accepts the connections that are already on their
+    /// way to these. The result is the predecessor's last state, or nothing if it has ended meanwhile.
     ///
     /// # Errors
     /// When the predecessor keeps its place after all, or exists and does not answer.
@@ -330,8 +328,7 @@ impl Predecessor {
         self.stream.set_nonblocking(false)?;
         match read {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            // the predecessor sends nothing before it is asked, so bytes or an end mean that it has
-            // given up
+            // the predecessor sends nothing before it is asked, so bytes or an end mean that it has given up
             _ if self.outlives(GONE) => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }
@@ -349,8 +346,7 @@ impl Predecessor {
         false
     }
 
-    /// Whether the process exists and has not ended: a zombie, for which no parent has waited yet,
-    /// has ended.
+    /// Whether the process exists and has not ended: a zombie, for which no parent has waited yet, has ended.
     fn is_there(&self) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process));
         let has_ended = |line: &str| line.starts_with("State:\tZ") || line.starts_with("State:\tX");
@@ -372,8 +368,7 @@ pub struct EarlierServer {
     /// The open connections, as last reported.
     pub open: OpenConnections,
     stream: UnixStream,
-    /// Keeps the thread that listens alive: when this is dropped, another process may read the
-    /// reports.
+    /// Keeps the thread that listens alive: when this is dropped, another process may read the reports.
     listens: Arc<()>,
 }
 

@@ -9,19 +9,16 @@ use std::path::{Path, PathBuf};
 pub struct RunningProgram(Option<(PathBuf, (u64, u64))>);
 
 impl RunningProgram {
-    /// The program of this process. It is unknown if it was replaced before, or started by a
-    /// descriptor.
+    /// The program of this process. It is unknown if it was replaced before, or started by a descriptor.
     pub fn here() -> RunningProgram {
         let path = std::env::current_exe().ok();
         RunningProgram(path.and_then(|path| Some((path.clone(), identity(&path)?))))
     }
 
-    /// The message for an operator who reloads the configuration, if another program has replaced
-    /// this one.
+    /// The message for an operator who reloads the configuration, if another program has replaced this one.
     pub fn replaced(&self) -> Option<String> {
         let (path, known) = self.0.as_ref()?;
-        // the kernel refuses to write the file of a running program: another program is another
-        // file
+        // the kernel refuses to write the file of a running program: another program is another file
         (identity(path)? != *known).then(|| {
             let path = path.display();
             format!("another program lies at {path} since the start; forebay upgrade starts it")

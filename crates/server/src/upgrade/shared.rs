@@ -56,8 +56,7 @@ impl SharedLimits {
         Ok(SharedLimits { words, counts: Arc::new(counts) })
     }
 
-    /// The description and the memory of the counts, for the process that takes the place of this
-    /// one.
+    /// The description and the memory of the counts, for the process that takes the place of this one.
     ///
     /// # Errors
     /// Lack of descriptors.

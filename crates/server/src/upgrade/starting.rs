@@ -21,8 +21,7 @@ const PREPARED: &str = "prepared\n";
 const GO: &str = "go\n";
 /// The successor's message that it serves.
 const SERVES: &str = "serves\n";
-/// The successor's message that it has failed; the exit code follows, and the reason on the next
-/// lines.
+/// The successor's message that it has failed; the exit code follows, and the reason on the next lines.
 const FAILED: &str = "failed ";
 
 /// The command that has started this process.
@@ -95,8 +94,7 @@ impl StartedSuccessor {
         Ok((StartedSuccessor(hears), tells.into()))
     }
 
-    /// Waits until the successor serves or has ended. By then it is not a child of this process any
-    /// more.
+    /// Waits until the successor serves or has ended. By then it is not a child of this process any more.
     ///
     /// # Errors
     /// The error of the kernel.

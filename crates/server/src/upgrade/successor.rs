@@ -11,22 +11,19 @@ use std::time::{Duration, Instant};
 /// How often the open connections are reported.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The line that says that this server accepts no more, and that the service manager knows the
-/// successor.
+/// The line that says that this server accepts no more, and that the service manager knows the successor.
 pub(super) const LEFT: &str = "left\n";
 
 /// The longest line of a successor; it may list many addresses.
 const MOST_LINE_BYTES: usize = 1 << 20;
 
-/// How long this server waits for loops that still accept: each leaves its listeners at its next
-/// turn.
+/// How long this server waits for loops that still accept: each leaves its listeners at its next turn.
 const LEAVES: Duration = Duration::from_secs(1);
 
 /// The interval at which the loops are asked.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How long a successor may take until it serves: it reads certificates and opens roots, but fills
-/// no cache.
+/// How long a successor may take until it serves: it reads certificates and opens roots, but fills no cache.
 const RISES: Duration = Duration::from_secs(300);
 
 /// A message of a successor, or the confirmation that one was answered.
@@ -55,9 +52,8 @@ pub enum SuccessorEvent {
     Ended,
 }
 
-/// Hands over to a successor on a thread of its own. `tell` gets each event, `open` returns the
-/// open connections, and `is_leaving` whether a loop that must leave its listeners may still
-/// accept.
+/// Hands over to a successor on a thread of its own. `tell` gets each event, `open` returns the open
+/// connections, and `is_leaving` whether a loop that must leave its listeners may still accept.
 ///
 /// # Errors
 /// Lack of threads.

@@ -1,5 +1,4 @@
-//! The text about the number of requests under way at an upstream that is useful, where this was
-//! learnt.
+//! The text about the number of requests under way at an upstream that is useful, where this was learnt.
 
 use forebay_control::concurrency::LimitChange;
 use forebay_upstream::learnt::LearntReport;

@@ -12,8 +12,7 @@ use std::path::Path;
 /// The directories in which programs without a path are looked for.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The variables that a request sets. An empty one is left out, but for QUERY_STRING, which is
-/// always set.
+/// The variables that a request sets. An empty one is left out, but for QUERY_STRING, which is always set.
 const OF_REQUEST: [&[u8]; 19] = [
     b"AUTH_TYPE",
     b"CONTENT_LENGTH",

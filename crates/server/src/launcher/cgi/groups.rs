@@ -33,15 +33,14 @@ const PREFIX: &str = "forebay-cgi-";
 const WEIGHT: (&str, u64) = ("cpu.weight", 10);
 const SHARES: (&str, u64) = ("cpu.shares", 102);
 
-/// The number of tasks that a request may have beyond its limit of processes, because the kernel
-/// counts threads.
+/// The number of tasks that a request may have beyond its limit of processes, because
+/// the kernel counts threads.
 const MORE_TASKS: u64 = 64;
 
 /// The period over which the kernel enforces the CPU limit, in microseconds.
 const PERIOD_US: u64 = 100_000;
 
-/// How long the removal of a group is retried while its processes, which were just killed, still
-/// end.
+/// How long the removal of a group is retried while its processes, which were just killed, still end.
 const BUSY: Duration = Duration::from_secs(1);
 
 /// The groups of a launcher.
@@ -63,8 +62,7 @@ struct ProgramRoot {
     path: PathBuf,
     is_two: bool,
     controllers: Vec<CgroupController>,
-    /// A lock on the group: no other launcher removes it while a launcher or an attendant has this
-    /// open.
+    /// A lock on the group: no other launcher removes it while a launcher or an attendant has this open.
     _lock: Option<File>,
 }
 
@@ -134,8 +132,7 @@ impl ProgramCgroups {
         &self.missing
     }
 
-    /// Takes a place for a request of this route, with these limits; `None` where there are no
-    /// groups.
+    /// Takes a place for a request of this route, with these limits; `None` where there are no groups.
     pub(super) fn take(&mut self, route: u64, limits: &CgiLimits) -> Option<ProgramPlace> {
         if self.roots.is_empty() {
             return None;
@@ -325,12 +322,10 @@ fn write_text(group: &Path, file: &str, text: &str) -> Result<(), CgroupMissing>
     fs::write(&path, text).map_err(refused(&path))
 }
 
-/// The message for the operator about missing controllers: what is not enforced without each, and
-/// why.
+/// The message for the operator about missing controllers: what is not enforced without each, and why.
 fn in_words(missing: &[(CgroupController, CgroupMissing)]) -> String {
     if let [(_, first), _, _] = missing {
-        // where the group is not delegated, its controllers are missing, too; the first cause is
-        // reported
+        // where the group is not delegated, its controllers are missing, too; the first cause is reported
         let mut all = missing.iter().map(|(_, why)| why);
         let why = all.find(|why| !matches!(why, CgroupMissing::Controller(_))).unwrap_or(first);
         return format!(

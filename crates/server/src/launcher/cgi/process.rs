@@ -122,8 +122,7 @@ impl CgiLauncher {
                         return Ok(next);
                     }
                 }
-                // the descriptor was lost for lack of a free one: the server sees a closed
-                // connection
+                // the descriptor was lost for lack of a free one: the server sees a closed connection
                 (Ok(_), None) => {}
                 (Err(_), _) => match LaunchRequest::decode(&message) {
                     Some((asked, request)) => self.hear(asked, &request)?,
@@ -164,8 +163,7 @@ impl CgiLauncher {
         }
         let place = self.groups.take(number, &route.route.limits);
         let set_order = |is_early| self.order.iter().for_each(|order| order.set(is_early));
-        // the child inherits its order from the launcher, so it is set before the fork and reset
-        // after
+        // the child inherits its order from the launcher, so it is set before the fork and reset after
         set_order(true);
         let forked = cgi::fork();
         if !matches!(forked, Ok(Forked::Child)) {

@@ -151,8 +151,7 @@ impl<'p> Pump<'p> {
         Ok(())
     }
 
-    /// Whether the kernel has killed one of the processes because the group was at its memory
-    /// limit.
+    /// Whether the kernel has killed one of the processes because the group was at its memory limit.
     fn is_out_of_memory(&self) -> bool {
         self.place.is_some_and(|(place, before)| place.out_of_memory() > before)
     }
@@ -184,8 +183,7 @@ impl<'p> Pump<'p> {
         Ok(())
     }
 
-    /// Waits until something can be done: at which ends, and whether the server has shut down
-    /// writing.
+    /// Waits until something can be done: at which ends, and whether the server has shut down writing.
     fn wait(&self) -> io::Result<Vec<(PumpedEnd, bool)>> {
         let (has_room, waits) = (self.has_room(), self.request.body().len());
         let hears = !self.request.has_whole_body() && waits < WAITING_BYTES;
@@ -242,8 +240,7 @@ impl<'p> Pump<'p> {
         }
     }
 
-    /// Writes what has come of the body to the program. A program that reads no input does not
-    /// notice.
+    /// Writes what has come of the body to the program. A program that reads no input does not notice.
     fn write_input(&mut self) {
         match &self.program.input {
             Some(_) if self.request.body().is_empty() => {}

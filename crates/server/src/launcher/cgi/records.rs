@@ -1,5 +1,4 @@
-//! FastCGI from the side of an application: the messages of both sides as records (FastCGI 1.0
-//! §3.3). Pure.
+//! FastCGI from the side of an application: the messages of both sides as records (FastCGI 1.0 §3.3). Pure.
 //!
 //! The server that has started this process sends one request on each connection. Anything else is
 //! not a request, and ends the connection.
@@ -96,8 +95,8 @@ impl RequestRecords {
     }
 }
 
-/// The first record: its kind, where its content is, and how long the record is; `None` if it is
-/// not complete.
+/// The first record: its kind, where its content is, and how long the record is;
+/// `None` if it is not complete.
 fn record(bytes: &[u8]) -> Result<Option<(u8, std::ops::Range<usize>, usize)>, NoRequest> {
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let [version, kind, id_high, id_low, high, low, padding, _] = *header;

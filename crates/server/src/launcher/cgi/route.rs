@@ -29,8 +29,7 @@ pub(super) struct ReadyRoute {
     pub(super) route: CgiRoute,
     /// The user who runs the programs, if it is not the user of this process.
     pub(super) user: Option<SystemUser>,
-    /// How many processes and threads that user may have, if the route names it and it is not the
-    /// server's.
+    /// How many processes and threads that user may have, if the route names it and it is not the server's.
     of_user: Option<u64>,
 }
 

@@ -36,8 +36,8 @@ pub(super) enum NoProgram {
 }
 
 impl NoProgram {
-    /// The error for `shown`, which cannot be opened. This process searches as the user who would
-    /// run the program.
+    /// The error for `shown`, which cannot be opened. This process searches as the user
+    /// who would run the program.
     fn of(shown: &Path, error: &io::Error) -> NoProgram {
         let why = format!("cannot open {}: {error}", shown.display());
         match error.kind() {
@@ -75,8 +75,7 @@ fn one(program: &Path) -> Result<MeantProgram, NoProgram> {
     }
 }
 
-/// The absolute path of a program, for the program itself, which runs in another directory than
-/// this process.
+/// The absolute path of a program, for the program itself, which runs in another directory than this process.
 fn told(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -15,8 +15,8 @@ fn is_added(rule: &RuleConfig) -> bool {
     rule.owner.as_deref() == Some(OPERATOR)
 }
 
-/// Adds a rule to `config`, before all others, with these assignments `KEY=VALUE`. The result has a
-/// line about it.
+/// Adds a rule to `config`, before all others, with these assignments `KEY=VALUE`. The
+/// result has a line about it.
 ///
 /// # Errors
 /// The first wrong assignment, or the error in all of them together.
