@@ -69,7 +69,7 @@ pub(super) fn stages(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// The remarks of [`stages`] for a kernel with these limits.
+/// The remarks of `stages` for a kernel with these limits.
 fn stages_on(draft: &ConfigDraft, limits: KernelLimits, remarks: &mut Remarks) {
     let sandbox = &draft.process.sandbox;
     let settings = [
@@ -91,7 +91,7 @@ pub(super) fn gate(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// The remarks of [`gate`] for a machine that lacks this.
+/// The remarks of `gate` for a machine that lacks this.
 fn gate_on(draft: &ConfigDraft, lack: Option<String>, remarks: &mut Remarks) {
     if let Some(why) = lack {
         let is_optional = draft.process.gate == GateMode::Auto;
@@ -110,7 +110,7 @@ pub(super) fn firewall(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// The remarks of [`firewall`] for a machine that lacks this.
+/// The remarks of `firewall` for a machine that lacks this.
 fn firewall_on(draft: &ConfigDraft, lack: Option<String>, remarks: &mut Remarks) {
     if let Some(why) = lack {
         let is_optional = draft.process.firewall.mode == FirewallMode::Auto;

@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// The most bytes that wait for the program, or for the server. Nothing more is read meanwhile.
+/// The most bytes that wait for the program, or for the server. At that many, reading pauses.
 const WAITING_BYTES: usize = 128 * 1024;
 
 const READ_BYTES: usize = 32 * 1024;
