@@ -16,7 +16,6 @@ pub(crate) fn own_addresses() -> Vec<IpAddr> {
 /// stay in the path, so that a link which is changed takes effect at once, unless a `..` follows
 /// it. A path that does not exist on this machine, but perhaps on the application's, is resolved by
 /// its names alone.
-/// here, but where an application is, is taken by its name.
 pub(crate) fn without_parents(path: PathBuf) -> PathBuf {
     if !path.components().any(|part| part == Component::ParentDir) {
         return path;
