@@ -1,8 +1,10 @@
-//! Answers that the kernel gives: what a server has it learn, and the thread that counts and logs what it has given.
+//! Answers by the kernel in this server's place: which answers it learns, and the thread that
+//! counts and logs those it has given.
 //!
-//! In: the gate, the configuration, the content. Out: the [`Learner`] of a snapshot, and, through a request handler that no
-//! client reaches, lines and counts. The thread says once a second what time it is, and that it is there: without that
-//! the kernel gives no answers, so a server that stands still is asked itself.
+//! In: the gate, the configuration, the content. Out: the [`Learner`] of a snapshot, and counts and
+//! lines of the log, through a request handler that no client reaches. Once a second the thread
+//! gives the kernel the time, as a heartbeat. Without it the kernel stops answering, so that
+//! requests reach a server that hangs, and its failure shows.
 
 use crate::command::CommandAnswer;
 use crate::engines::Common;
@@ -22,23 +24,24 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often records are read. A line of the log is that late, and where nothing was answered for a while, five times that.
+/// The intervals at which records are read: the first, which is also the delay of a line in the
+/// log, and the second after a while without answers.
 const READ_EVERY: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long answers are given after the server has said that it turns.
+/// How long the kernel answers after a heartbeat.
 const LASTS: Duration = Duration::from_secs(2);
 
-/// How long answers that are being given take.
+/// How long the kernel may take to finish an answer that it has begun.
 const SETTLES: Duration = Duration::from_millis(2);
 
-/// Answers that are learned, and their bytes.
+/// The limits for learned answers: their number, and their bytes.
 const MOST_ANSWERS: usize = 1000;
 const MOST_BYTES: usize = 4 << 20;
 
-/// What is learned of this content from now on: by the learner `before` where nothing changes for it, else by another,
-/// and then the kernel has let go of all that it had. `None` where the kernel gives no answers. Clients that are banned are
-/// known to the server alone: while there are some nothing is learned.
+/// The learner for this content from now on: `before`, if nothing changes for it; otherwise another
+/// one, and the kernel has dropped all its answers. The result is `None` if the kernel gives no
+/// answers, and while there are bans, which only the server checks.
 pub(crate) fn learner(
     gate: Option<&Arc<KernelGate>>,
     config: &Config,
@@ -75,17 +78,17 @@ fn settings(config: &Config, content: &Arc<Content>, listeners: &[SocketAddr]) -
     }
 }
 
-/// The thread that counts and logs what the kernel has answered.
+/// The thread that counts and logs the answers that the kernel has given.
 pub(crate) struct AnswersThread {
     ends: Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl AnswersThread {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// Lack of threads, or what the kernel says.
+    /// Lack of threads, or an error of the kernel.
     pub(crate) fn start(gate: &Arc<KernelGate>, common: &Common) -> io::Result<AnswersThread> {
         let given = gate.given_answers().map_err(io::Error::other)?;
         let handler = common.handler_apart();
@@ -96,10 +99,10 @@ impl AnswersThread {
         Ok(AnswersThread { ends, thread })
     }
 
-    /// Nothing is answered any more. What was is counted and logged when this returns.
+    /// Ends the kernel's answers. Those it has given are counted and logged when this returns.
     pub(crate) fn end(self) {
         drop(self.ends);
-        // a panic was said
+        // a panic has been reported already
         let _ = self.thread.join();
     }
 }
@@ -117,7 +120,7 @@ fn run(
         let now_s = now.unix_ms / 1000;
         if is_over {
             let _ = gate.renew_answers(now_s, Duration::ZERO);
-            // a program that has begun before ends within that
+            // a program in the kernel that has begun before ends within this time
             std::thread::sleep(SETTLES);
         } else if now_s != renewed_s {
             renewed_s = now_s;
@@ -141,7 +144,7 @@ fn run(
     }
 }
 
-/// What `forebay answers` prints.
+/// The output of `forebay answers`.
 pub(crate) fn report(
     learner: Option<&Arc<Learner>>,
     config: &Config,

@@ -1,10 +1,12 @@
-//! Programs that the file names and the server has run, although it may run nothing itself since its start: processes
-//! beside it, the launchers, run them. They are started before the server gives its rights up, and end with it: one for
-//! commands, one after another, and one for the programs of requests, many at once.
+//! Commands and CGI programs that the configuration file names, run by processes beside the server:
+//! the launchers. The server itself can run nothing once it has started. Launchers start before the
+//! server gives up its privileges, and end with it: one launcher runs commands, one after another,
+//! the other runs the programs of requests, many at once.
 //!
-//! In: the configuration; which of its commands is to be run, by number, and values. Out: what came of it. A launcher
-//! reads the commands from the file by itself, so that a server that was taken over can have nothing run that the
-//! file does not name: what it says can hold neither a path nor a command.
+//! In: the configuration; the number of the command to run, and values for its variables. Out: the
+//! result. A launcher reads the commands from the file by itself: a message of the server can hold
+//! neither a path nor a command, so a server that an attacker has taken over can run nothing that
+//! the file does not name.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -41,13 +43,13 @@ use std::time::Duration;
 /// How long the launcher may take to read the file: disks may be slow, and there may be thousands of sites.
 const READING: Duration = Duration::from_secs(45);
 
-/// How long a command is waited for, which the launcher ends after an hour at most.
+/// How long the server waits for a command. The launcher ends a command after an hour at most.
 const RUNNING: Duration = Duration::from_secs(2 * 3600);
 
-/// How long the end of the launcher is waited for.
+/// How long the server waits for the end of a launcher.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// What a launcher runs.
+/// A kind of launcher, by what it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LauncherKind {
     /// Commands of the server: one at a time, each to its end.
@@ -57,15 +59,16 @@ pub enum LauncherKind {
 }
 
 impl LauncherKind {
-    /// All there are.
+    /// Both kinds.
     pub const ALL: [LauncherKind; 2] = [LauncherKind::Commands, LauncherKind::Programs];
 
-    /// What it has to run of a configuration, in a text that is the same for the same; `None` if that is nothing.
+    /// A fingerprint of what this kind of launcher has to run of a configuration, the same for the
+    /// same commands or programs; `None` if there is nothing to run.
     fn wanted(self, config: &Config) -> Option<String> {
         match self {
             LauncherKind::Commands => {
                 let commands = commands::of(config);
-                // certificates are whose clients are
+                // only these processes have certificates
                 let role = config.place.as_ref().map(|place| place.role);
                 let is_own = !commands.is_empty() && matches!(role, None | Some(Role::Receive));
                 is_own.then(|| fingerprint(&commands))
@@ -77,7 +80,7 @@ impl LauncherKind {
         }
     }
 
-    /// What stands for nothing to run.
+    /// The fingerprint of a configuration with nothing to run.
     fn nothing(self) -> String {
         match self {
             LauncherKind::Commands => fingerprint(&Vec::<commands::LaunchCommand>::new()),
@@ -85,7 +88,7 @@ impl LauncherKind {
         }
     }
 
-    /// The key that has something run.
+    /// The setting that asks for this kind of launcher.
     fn key(self) -> &'static str {
         match self {
             LauncherKind::Commands => "acme.dns_hook",
@@ -103,7 +106,7 @@ impl fmt::Display for LauncherKind {
     }
 }
 
-/// A text that is the same for the same things, in processes of one program.
+/// A hash of `things`, as text. Equal things have the same hash in all processes of one program.
 fn fingerprint(things: &impl Hash) -> String {
     let mut hasher = DefaultHasher::new();
     things.hash(&mut hasher);
@@ -114,30 +117,30 @@ fn fingerprint(things: &impl Hash) -> String {
 #[derive(Clone, Debug, Default)]
 pub struct Launchers(Vec<Arc<Launcher>>);
 
-/// A launcher, as the server knows it.
+/// A launcher, from the server's side.
 #[derive(Debug)]
 pub struct Launcher {
     kind: LauncherKind,
     socket: Arc<MessageSocket>,
     waiting: Mutex<PendingReplies>,
-    /// The server ends, and the launcher is meant to.
+    /// The server ends, and the launcher is expected to.
     is_over: AtomicBool,
-    /// What does not hold here of what it has run, in lines.
+    /// Limits that cannot be enforced on this machine for what the launcher runs, in lines.
     remarks: String,
-    /// The server is in a control group beside those of programs.
+    /// Held while the server is in a control group beside those of programs.
     _room: Option<CgroupBase>,
 }
 
-/// Who waits for the answers to which questions; `None` when there will be none.
+/// The callers that wait for an answer, by the number of their question; `None` once no answer can come.
 #[derive(Debug)]
 struct PendingReplies {
     asked: u32,
     replies: Option<HashMap<u32, Sender<LaunchReply>>>,
-    /// Told when the launcher has ended.
+    /// Channels that get a message when the launcher has ended.
     ends: Vec<Sender<()>>,
 }
 
-/// A launcher that was started, and is heard only by who has started it.
+/// A launcher that has started; no thread reads its messages yet, and only its starter talks to it.
 #[derive(Debug)]
 pub struct StartedLauncher {
     launcher: Launcher,
@@ -156,23 +159,23 @@ impl fmt::Display for LauncherError {
 
 impl std::error::Error for LauncherError {}
 
-/// Starts the launchers that `config` has something for. `file` is where it was read from. To be called before rights are
-/// given up, and before there are threads.
+/// Starts the launchers that `config` has something for. `file` is the file that it was read from.
+/// The caller must still have its privileges, and only one thread.
 ///
 /// # Errors
 /// Why something cannot be run.
 pub fn start(config: &Config, file: Option<&Path>) -> Result<Vec<StartedLauncher>, LauncherError> {
-    // a stage is not told of the file in other ways
+    // a stage knows the file only by its place
     let place = config.place.as_ref();
     let Some(file) = place.map(|place| place.file.as_path()).or(file) else {
         return Ok(Vec::new());
     };
     let wanted = LauncherKind::ALL.map(|kind| (kind, kind.wanted(config)));
     let wanted = wanted.into_iter().filter_map(|(kind, wanted)| Some((kind, wanted?)));
-    // the supervisor makes room for those of stages; a server that is a guest leaves the process where it is
+    // the supervisor makes room for the programs of stages; a guest leaves the process where it is
     let makes_room = place.is_none() && !config.is_guest && !cgi::of(config).is_empty();
     let mut room = makes_room.then(CgroupBase::find);
-    // before there are other processes, which would stay
+    // first, because a process that is forked earlier would stay in the old group
     room.iter_mut().for_each(CgroupBase::make_room);
     let started = wanted.map(|(kind, wanted)| {
         let links = place.map(|place| place.links.as_path());
@@ -190,7 +193,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Vec<StartedLauncher
 }
 
 impl Launchers {
-    /// Has these heard, by a thread each.
+    /// Starts a thread for each launcher, which reads its messages.
     ///
     /// # Errors
     /// Lack of threads.
@@ -198,16 +201,16 @@ impl Launchers {
         Ok(Launchers(started.into_iter().map(StartedLauncher::listen).collect::<io::Result<_>>()?))
     }
 
-    /// The one that runs such, if there was something for it at the start.
+    /// The launcher of this kind, if there was something to run at the start.
     pub fn of(&self, kind: LauncherKind) -> Option<&Arc<Launcher>> {
         self.0.iter().find(|launcher| launcher.kind == kind)
     }
 
-    /// Has those read the file again for which it says something else than what was in force `before`; returns them.
-    /// What they have read holds once it is committed.
+    /// Has each launcher read the file again whose part of `next` differs from the configuration in
+    /// force, `before`; returns these launchers. They use what they have read once it is committed.
     ///
     /// # Errors
-    /// Why one cannot take it: nothing has changed then.
+    /// The reason why a launcher cannot use it; nothing has changed then.
     pub fn prepare(&self, next: &Config, before: &Config) -> Result<Launchers, LauncherError> {
         let mut prepared = Vec::new();
         for kind in LauncherKind::ALL {
@@ -233,7 +236,7 @@ impl Launchers {
         Ok(Launchers(prepared))
     }
 
-    /// What was prepared holds from now on.
+    /// Puts what was prepared in force.
     ///
     /// # Errors
     /// When a launcher has ended.
@@ -241,12 +244,13 @@ impl Launchers {
         self.0.iter().try_for_each(|launcher| launcher.commit())
     }
 
-    /// Ends them, and what they run.
+    /// Ends the launchers, and what they run.
     pub fn end(&self) {
         self.0.iter().for_each(|launcher| launcher.end());
     }
 
-    /// Those that have ended, though the server has not, and what does not hold of what the others have run: in lines.
+    /// What an operator should know, in lines: the launchers that have ended although the server
+    /// has not, and the limits that cannot be enforced on what the others run.
     pub fn remarks(&self) -> String {
         let remarks = self.0.iter().map(|launcher| match launcher.has_ended() {
             true => format!("{}\n", launcher.gone()),
@@ -278,13 +282,13 @@ impl StartedLauncher {
         Ok(StartedLauncher { launcher, child })
     }
 
-    /// The socket by which it is told to begin with a request, if it runs programs for these.
+    /// The socket that takes requests for programs, if this launcher runs programs.
     pub fn for_requests(&self) -> Option<Arc<MessageSocket>> {
         let is_it = self.launcher.kind == LauncherKind::Programs;
         is_it.then(|| Arc::clone(&self.launcher.socket))
     }
 
-    /// It reads what it is to run, which is to be this.
+    /// Has the launcher read what it runs, and checks that its fingerprint is `wanted`.
     fn take_over(&mut self, wanted: &str) -> Result<(), LauncherError> {
         for request in [LaunchRequest::Prepare, LaunchRequest::Commit] {
             let gone = |_| self.launcher.gone();
@@ -301,7 +305,7 @@ impl StartedLauncher {
         Ok(())
     }
 
-    /// Has it heard from now on, by a thread.
+    /// Starts a thread that reads the launcher's messages.
     ///
     /// # Errors
     /// Lack of threads.
@@ -313,18 +317,18 @@ impl StartedLauncher {
             while let Ok(Some(message)) = heard.socket.receive() {
                 let Some((asked, reply)) = LaunchReply::decode(&message) else { continue };
                 let waits = heard.waiting().replies.as_mut().and_then(|all| all.remove(&asked));
-                // who has asked may have waited long enough
+                // the caller may have given up waiting
                 waits.into_iter().for_each(|waits| drop(waits.send(reply.clone())));
             }
             if !heard.is_over.load(Ordering::Acquire) {
                 say(format_args!("{}", heard.gone()));
             }
-            // who waits is told by the end of the channel
+            // dropping the senders wakes every caller that still waits
             heard.waiting().replies = None;
             heard.socket.shut_down();
             let _ = child.wait();
             for end in heard.waiting().ends.drain(..) {
-                // it may have waited long enough
+                // the caller may have given up waiting
                 let _ = end.send(());
             }
         };
@@ -334,22 +338,23 @@ impl StartedLauncher {
 }
 
 impl Launcher {
-    /// Has the launcher read the file again, which says this now.
+    /// Has the launcher read the file again, and checks that its fingerprint is `wanted`.
     fn prepare(&self, wanted: &str) -> Result<(), LauncherError> {
         check(self.ask(&LaunchRequest::Prepare, READING)?, wanted)
     }
 
-    /// Whether it has ended.
+    /// Whether the launcher has ended.
     fn has_ended(&self) -> bool {
         self.waiting().replies.is_none()
     }
 
-    /// What was prepared holds from now on.
+    /// Puts what was prepared in force.
     fn commit(&self) -> Result<(), LauncherError> {
         self.ask(&LaunchRequest::Commit, READING).map(drop)
     }
 
-    /// Has the command with this number run, with a value for each of its variables, and waits for that.
+    /// Has the launcher run the command with this number, with a value for each of its variables,
+    /// and waits for the end.
     ///
     /// # Errors
     /// Why it could not be run, or the launcher has ended.
@@ -381,7 +386,7 @@ impl Launcher {
         })
     }
 
-    /// Ends it, and what it runs.
+    /// Ends the launcher, and what it runs.
     fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         let (tell, told) = bounded(1);
@@ -398,8 +403,9 @@ impl Launcher {
         }
     }
 
-    /// That there will be no answer. Where the server itself is about to end, the thread that waits for one ends with
-    /// it: what it has begun has not failed, and the next server goes on with it.
+    /// The error for an answer that cannot come. Where the server itself is about to end, the
+    /// waiting thread never returns and ends with it: what it has begun has not failed, and the
+    /// next server goes on with it.
     fn lost(&self) -> LauncherError {
         while self.is_over.load(Ordering::Acquire) {
             thread::park();
@@ -419,7 +425,7 @@ impl Launcher {
     }
 }
 
-/// What the launcher has read is what the server has.
+/// Checks that the launcher has read the same configuration as the server.
 fn check(reply: LaunchReply, wanted: &str) -> Result<(), LauncherError> {
     match reply.failure {
         Some(why) => Err(LauncherError(why)),

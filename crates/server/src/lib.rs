@@ -1,49 +1,49 @@
-//! Assembly: from a configuration to a running server.
+//! The assembly: turns a configuration into a running server.
 //!
-//! The command line builds a [`Config`]; [`serve`] makes of it listeners, an admin listener and the loops of an
-//! engine, each with a handler, and keeps them until a signal ends them. In a request's journey this crate is the
-//! start: it opens the sockets, and gives each loop what it serves from.
+//! The command line builds a [`Config`]. [`serve`] opens its listeners, starts an admin listener and
+//! the loops of an engine, each with a handler, and keeps them until a signal ends them. In a request's
+//! journey this crate is the start: it opens the sockets, and gives each loop the data it serves from.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `config_source` | the files, variables and secrets that a configuration names outside of its text |
-//! | [`config_file`] | a file into a configuration, or what is wrong with it and what it names |
+//! | [`config_file`] | reads a file into a configuration, or reports its errors and what it names |
 //! | [`lints`] | checks of a configuration that ask the machine |
-//! | [`machine`] | which machine this is |
-//! | [`plan`] | what a configuration comes to on this machine |
+//! | [`machine`] | the identity of this machine |
+//! | [`plan`] | a configuration resolved for this machine |
 //! | [`listen`] | listening sockets, one per loop and address |
 //! | [`engines`] | groups of workers: an engine on its listeners |
 //! | [`counters`] | the counters of all threads, kept beyond them |
-//! | [`doctor`] | what this machine can, and what gets in its way |
+//! | [`doctor`] | the features of this machine, and obstacles for the server |
 //! | [`firewall`] | ignored clients and listed addresses in a table of nftables |
-//! | [`gate`] | rules in the kernel: whether this machine can, what is in force there |
-//! | [`agent`] | the thread that adapts what the classes are let in |
-//! | [`privileges`], [`sandbox`], [`seal`](mod@seal) | what is given up at the start: root, the rest of the file system, and all else by a process of *process* |
+//! | [`gate`] | rules in the kernel: the machine's support for them, and those in force |
+//! | [`agent`] | the thread that adapts the limits of the classes |
+//! | [`privileges`], [`sandbox`], [`seal`](mod@seal) | given up at the start: root, files, all else |
 //! | `traces` | the thread that sends spans of requests to a collector |
-//! | `cgroups` | control groups of the server, beneath which stages and programs have theirs |
-//! | `kernel_answers` | answers that the kernel gives in this server's place |
-//! | `confinement` | what keeps stages from the rest of this machine |
-//! | [`isolated`] | stages in processes of their own: the supervisor, what a stage makes of a configuration |
-//! | [`start_error`] | that a server is ready, why it could not start or did not end well |
-//! | [`notify`] | what the service manager is told |
+//! | `cgroups` | control groups of the server, which contain those of stages and programs |
+//! | `kernel_answers` | answers by the kernel in this server's place |
+//! | `confinement` | the confinement of stages from the rest of this machine |
+//! | [`isolated`] | stages in processes: the supervisor, and the configuration of a stage |
+//! | [`start_error`] | the report that a server is ready, and the errors of its start and end |
+//! | [`notify`] | messages to the service manager |
 //! | [`run`] | plan → running groups; signals, commands, drain |
 //! | `upkeep` | the threads that check applications |
 //! | [`upgrade`] | another process takes the place of this one |
-//! | [`reload`] | a changed file into everything that takes the place of what runs |
+//! | [`reload`] | turns a changed file into everything that replaces what runs |
 //! | [`command`] | a command and its answer |
-//! | [`control_socket`] | how `forebay reload` speaks to a running server |
-//! | [`policy_command`] | what `forebay policy` asks |
-//! | [`why`] | what `forebay why` asks |
-//! | [`upstream_command`] | what `forebay upstream` asks |
+//! | [`control_socket`] | the socket through which `forebay reload` talks to a running server |
+//! | [`policy_command`] | answers to `forebay policy` |
+//! | [`why`] | answers to `forebay why` |
+//! | [`upstream_command`] | answers to `forebay upstream` |
 //! | `upstream_rows` | the upstreams of applications, for metrics and status |
-//! | [`status`] | what the running server can tell about itself |
-//! | [`launcher`] | the process that runs commands which the file names |
+//! | [`status`] | what the running server reports about itself |
+//! | [`launcher`] | the processes that run commands and programs of the file |
 //! | [`acme_thread`] | the thread that gets certificates by ACME |
-//! | [`certificate_watch`] | files of certificates, keys and tokens that have changed |
-//! | [`ban_files`] | files that say who is banned, and the thread that notices when they change |
-//! | [`spool`] | where bodies of requests are on disk |
+//! | [`certificate_watch`] | the thread that watches files of certificates, keys and tokens |
+//! | [`ban_files`] | files with bans, and the thread that notices when they change |
+//! | [`spool`] | the directory for bodies of requests |
 //! | [`admin`] | the read-only listener: Prometheus metrics, status |
-//! | `page` | what that shows browsers: now and in the last hour |
+//! | `page` | the page of that listener for browsers: now and in the last hour |
 //!
 //! It deliberately decides nothing about a request (`handler` does), and knows no setting by its text: what may be set is
 //! `config`'s, what a URL means is `site`'s, how a connection goes on is `conn`'s, and which thread waits for
@@ -108,16 +108,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use upgrade::starting::StartingCommand;
 
-/// Serves what `config` says until a signal ends it: in this process, or in those of stages. `file` is where it
-/// came from, if it is to be read again at a reload; `ready` is called when clients are served.
+/// Serves `config` until a signal ends the server: in this process, or in those of stages. `file` is
+/// where it was read from, if reloads are to read it again; `ready` is called when clients are served.
 ///
 /// # Errors
-/// What is in the way at the start, or how a loop failed.
+/// The obstacle at the start, or the way a loop failed.
 pub fn serve(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), RunError> {
     start(config, file, None, ready)
 }
 
-/// As [`serve`], in place of the server whose control socket is at `before`: that serves what it has to the end.
+/// As [`serve`], in place of the server whose control socket is at `before`. That server serves its
+/// connections to their end.
 ///
 /// # Errors
 /// As [`serve`]; the other server goes on as before.
@@ -137,7 +138,7 @@ fn start(
     before: Option<(&Path, StartingCommand)>,
     ready: Ready,
 ) -> Result<(), RunError> {
-    // a file that may not grow (RLIMIT_FSIZE) is an error of what is written, not the end of the process
+    // a file at its size limit (RLIMIT_FSIZE) is then an error of the write, and not the end of the process
     signal_hook::flag::register(SIGXFSZ, Arc::default())
         .map_err(resources("descriptors for signals"))?;
     match isolated::is_wanted(&config) {

@@ -1,26 +1,27 @@
-//! Checks of a configuration that ask the machine: what is missing that it names, and what is right and yet hardly
-//! meant. What a text tells by itself is `config`'s.
+//! Checks of a configuration that ask the machine: things that the configuration names and that are
+//! missing, and settings that are valid but hardly intended. Checks of the text alone are in `config`.
 //!
-//! Each is a function and a row: of [`ERRORS`], with which a file is refused, or of [`LINTS`], of which an operator is
-//! warned. A function that alone says a sentence has it beside it, as a [`Finding`](forebay_config::problem::Finding).
+//! Each check is a function and a row in a list: of [`ERRORS`], for which a file is refused, or of
+//! [`LINTS`], which are warnings. A message that only one check gives is beside that check, as a
+//! [`Finding`](forebay_config::problem::Finding).
 //!
 //! | module | what it looks for |
 //! |---|---|
-//! | `disk` | directories and files that must be there, and room for those that are made |
+//! | `disk` | directories and files that must exist, and places where the server makes some |
 //! | `exposed` | files that are not for clients, in directories that are served |
-//! | `reach` | what the user of the server may not use, and secrets that all may read |
-//! | `pages` | files of a site that settings name and that are not there |
-//! | `nowhere`, `indexes`, `linked` | rules whose paths lead nowhere, to one of two paths of a page, past a protected file |
-//! | `users` | lines of files of users that are none |
-//! | `accounts` | users and groups that are not known, rights of root that are kept |
+//! | `reach` | files that the user of the server cannot use, and secrets that everyone can read |
+//! | `pages` | files of a site that settings name and that do not exist |
+//! | `nowhere`, `indexes`, `linked` | paths to nothing, to half of a page, past a protected file |
+//! | `users` | invalid lines in files of users |
+//! | `accounts` | users and groups that are not known, stages that keep the privileges of root |
 //! | `applications` | sockets and scripts of applications |
 //! | `certificates` | certificates that clients will refuse, hosts without one |
-//! | `cgi` | programs of CGI that cannot be run, or that others may change, or get |
+//! | `cgi` | CGI programs that cannot be run, or that others may change or download |
 //! | `hooks` | commands that cannot be run, or that others may change |
-//! | `kernel` | what the kernel and its tools cannot do here |
-//! | `spared` | rules that ban who is never banned |
+//! | `kernel` | features that the kernel and its tools lack on this machine |
+//! | `spared` | rules that ban addresses which are never banned |
 //! | `calibration` | constants of another machine |
-//! | `surroundings` | names that are not known, addresses that are taken |
+//! | `surroundings` | names that cannot be resolved, addresses that are in use |
 
 mod accounts;
 mod applications;
@@ -45,37 +46,37 @@ pub use disk::missing_files;
 use forebay_config::table::ConfigReader;
 use forebay_config::{ConfigDraft, Remarks};
 
-/// How far is looked for what is hardly meant. Each goes as far as those before it.
+/// How far checks look for settings that are hardly intended. Each depth includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
-    /// At the text alone: a server that runs has given up what it would need to look further.
+    /// The text alone: a running server has given up the privileges that it would need to look further.
     Text,
-    /// At files and accounts, too: so does a server before it starts.
+    /// Files and accounts, too: the depth of a server before it starts.
     Files,
-    /// At certificates, and what the kernel can, of which a server tells by itself.
+    /// Certificates and kernel features, too, which a server reports by itself.
     Machine,
-    /// At all that `forebay check` looks at: name services and other processes, too.
+    /// Everything that `forebay check` examines: name services and other processes, too.
     Surroundings,
 }
 
-/// What a lint is shown.
+/// The input of a lint.
 #[derive(Clone, Copy)]
 pub struct LintSubject<'s> {
-    /// What the file says.
+    /// The configuration that the file states.
     pub draft: &'s ConfigDraft,
-    /// Its text, for the places.
+    /// The text of the file, for the positions of settings.
     pub text: &'s ConfigReader<'s>,
 }
 
 /// One check.
 pub struct Lint {
-    /// What it is called.
+    /// The name of the lint.
     pub name: &'static str,
-    /// What of the machine it asks.
+    /// The parts of the machine that the lint examines.
     pub looks_at: &'static str,
-    /// From which depth on it does.
+    /// The smallest depth at which the lint runs.
     pub from: Depth,
-    /// Adds what it finds.
+    /// Adds what the lint finds.
     pub look: fn(&LintSubject<'_>, &mut Remarks),
 }
 
@@ -88,13 +89,13 @@ const fn lint(
     Lint { name, looks_at, from, look }
 }
 
-/// A file with one of these is refused.
+/// Checks that make a file invalid.
 pub const ERRORS: &[Lint] = &[
     lint("files", "disk, certificates", Depth::Text, disk::files),
     lint("exposed logs", "disk", Depth::Text, exposed::logs),
 ];
 
-/// `forebay check` refuses a file with one of these, too; a server finds them itself.
+/// Checks that make a file invalid for `forebay check`. A server notices these errors when it starts.
 pub const ERRORS_OF_CHECK: &[Lint] = &[
     lint("sockets", "disk, user of the process", Depth::Text, disk::sockets),
     lint("spool", "disk, user of the process", Depth::Text, disk::spool),
@@ -102,7 +103,7 @@ pub const ERRORS_OF_CHECK: &[Lint] = &[
     lint("root programs", "user of the process, accounts", Depth::Text, cgi::root),
 ];
 
-/// Of these is warned.
+/// Checks that give warnings.
 pub const LINTS: &[Lint] = &[
     lint("spared", "addresses of this machine", Depth::Text, spared::rules),
     lint("calibration", "processor, cores", Depth::Text, calibration::calibration),
@@ -133,14 +134,14 @@ pub const LINTS: &[Lint] = &[
     lint("ports", "network, processes", Depth::Surroundings, surroundings::ports),
 ];
 
-/// What these find, looking no further than `depth`.
+/// The findings of these lints, but not of those that begin beyond `depth`.
 pub fn found(lints: &[Lint], of: &LintSubject<'_>, depth: Depth) -> Remarks {
     let mut found = Vec::new();
     lints.iter().filter(|lint| lint.from <= depth).for_each(|lint| (lint.look)(of, &mut found));
     found
 }
 
-/// What is right and yet hardly meant.
+/// All remarks: settings that are valid but hardly intended.
 pub fn remarks(of: &LintSubject<'_>, depth: Depth) -> Remarks {
     let mut remarks = of.draft.remarks_of_text(of.text);
     remarks.extend(found(LINTS, of, depth));

@@ -1,12 +1,12 @@
-//! Listening sockets: one per loop and address, so that loops share nothing when they accept. They
-//! are kept in a book for as long as their address is wanted, because closing one loses the
-//! connections that wait in its queue; engines get duplicates.
+//! Listening sockets: one for each loop and address, so that loops share nothing when they accept.
+//! [`Listeners`] keeps them open for as long as their address is wanted, because closing one loses
+//! the connections in its accept queue; engines get duplicates.
 //!
-//! Of a Unix socket, and of a socket that a service manager passed on, there is one for all loops.
+//! A Unix socket, and a socket from a service manager, is shared by all loops.
 //!
-//! Where the kernel tells classes apart, an address has sockets for each of them besides (`of_class`). A process that
-//! takes the place of this one is given all of them (`handing`); which ones a service manager has meant for what,
-//! `passed` finds.
+//! Where the kernel tells classes apart, an address has further sockets for each class
+//! (`of_class`). In an upgrade all of them go to the successor (`handing`). `passed` assigns the
+//! sockets of a service manager to listeners.
 
 mod address;
 pub mod handing;
@@ -31,10 +31,10 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Connections the kernel keeps for a loop until they are accepted.
+/// The length of the accept queue of each socket.
 const BACKLOG: i32 = 4096;
 
-/// The address of a page, with the scheme that is spoken there.
+/// A URL with the scheme of its endpoint.
 fn with_scheme(url: String, endpoint: &ListenEndpoint) -> String {
     let scheme = match (endpoint.tls, endpoint.raw) {
         (true, _) => "https://",
@@ -44,10 +44,10 @@ fn with_scheme(url: String, endpoint: &ListenEndpoint) -> String {
     url.replacen("http://", scheme, 1)
 }
 
-/// A socket to accept with, and what the engine must know of it.
+/// A socket to accept from, with what the engine must know of it.
 pub type AcceptSocket = forebay_engine::accept::Listener;
 
-/// Whom sockets are for. A port that the kernel chooses is another one for each.
+/// The use of a socket. Where the kernel chooses the port, each use has a port of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum SocketsFor {
     /// Clients.
@@ -60,37 +60,37 @@ enum SocketsFor {
 /// The sockets of one address.
 #[derive(Debug)]
 struct AddressSockets {
-    /// What was asked for.
+    /// The address in the configuration.
     wanted: ListenAddress,
-    /// Whom for.
+    /// The use of the sockets.
     purpose: SocketsFor,
-    /// What it is bound to; a port 0 is resolved.
+    /// The address that the sockets are bound to; a port 0 is resolved.
     address: ListenAddress,
-    /// Where it comes from.
+    /// The origin of the sockets.
     origin: SocketOrigin,
-    /// One for each loop and those of loops there were before, or one for all.
+    /// One socket for each loop, also of earlier and larger numbers of loops, or one for all.
     sockets: Vec<OwnedFd>,
-    /// So many of them are accepted from, as [settled](Listeners::settle).
+    /// How many of the sockets engines accept from, as [settled](Listeners::settle).
     in_force: usize,
-    /// Those of classes.
+    /// The sockets of classes.
     of_classes: SocketsOfClasses,
-    /// So many of them, the last, do not listen yet.
+    /// How many of the sockets, counted from the last, do not listen yet.
     silent: usize,
-    /// Since when nothing new comes into their queues, if the address is not wanted any more.
+    /// The time since which nothing new enters the queues, if the address is not wanted any more.
     left: Option<Instant>,
 }
 
 #[derive(Debug)]
 enum SocketOrigin {
-    /// Bound here, as often as there are loops.
+    /// Bound by this server, as often as there are loops.
     Bound,
-    /// Bound here to this file.
+    /// Bound by this server to this file.
     File(SocketFile),
-    /// Passed on by the service manager, which keeps it open.
+    /// Opened by the service manager, which keeps it open.
     Inherited {
-        /// What the service manager calls it.
+        /// The name that the service manager gives the socket.
         name: String,
-        /// IPv4 connections come to `[::]` as well.
+        /// Whether a socket at `[::]` takes IPv4 connections as well.
         with_ipv4: bool,
     },
 }
@@ -99,26 +99,28 @@ enum SocketOrigin {
 #[derive(Debug, Default)]
 pub struct Listeners {
     open: Vec<AddressSockets>,
-    /// Passed on, and no listener has named them yet.
+    /// Sockets from outside that no listener has named yet.
     inherited: Vec<Inherited>,
-    /// The user and group they belong to, if the process becomes another, or is not the one that opened them.
+    /// The user and group of the sockets, if the process switches to another user, or has not
+    /// opened them itself.
     owner: Option<(u32, u32)>,
-    /// What opening them has taken so far.
+    /// How long opening the sockets has taken so far.
     times: Arc<OpenTimes>,
-    /// Whom sockets are taken for just now.
+    /// The use for which sockets are taken at the moment.
     purpose: SocketsFor,
-    /// Sockets that are opened listen only once it is [said](Listeners::begin_listening).
+    /// Whether newly opened sockets listen only after
+    /// [`begin_listening`](Listeners::begin_listening).
     is_silent: bool,
-    /// How long directories of Unix sockets are waited for that other processes have locked.
+    /// The remaining time to wait for directories of Unix sockets that other processes have locked.
     lock_wait: WaitBudget,
 }
 
-/// What opening listening sockets has taken so far, for metrics.
+/// How long opening listening sockets has taken so far, for metrics.
 #[derive(Debug, Default)]
 pub struct OpenTimes(Mutex<OpenSteps>);
 
 impl OpenTimes {
-    /// All sockets of the process together.
+    /// The times of all sockets of the process together.
     pub fn get(&self) -> OpenSteps {
         *self.lock()
     }
@@ -128,11 +130,11 @@ impl OpenTimes {
     }
 }
 
-/// How long a connection may take into the queue after its handshake has begun.
+/// How long a connection may take from the start of its handshake until it is in the queue.
 pub const ARRIVAL: Duration = Duration::from_millis(1500);
 
 impl Listeners {
-    /// With the sockets that a service manager passed on, if there are any; first of all.
+    /// Takes the sockets of a service manager, if there are any. This must be the first call.
     ///
     /// # Errors
     /// [`ListenError::Inherited`].
@@ -141,7 +143,7 @@ impl Listeners {
         Ok(Listeners { inherited, ..Listeners::default() })
     }
 
-    /// With these sockets, which a program has bound and listens at.
+    /// Takes these sockets, which the program has bound and which listen.
     ///
     /// # Errors
     /// [`ListenError::Inherited`] if one does not listen.
@@ -151,23 +153,23 @@ impl Listeners {
         Ok(Listeners { inherited, ..Listeners::default() })
     }
 
-    /// How long directories of sockets are waited for, all together, while other processes have them locked. For what
-    /// else waits so at a start; a reload begins with a new one.
+    /// The remaining time to wait for locked directories of sockets, all together. Other such waits
+    /// at the start use it, too; a reload begins with a new budget.
     pub fn lock_wait(&mut self) -> &mut WaitBudget {
         &mut self.lock_wait
     }
 
-    /// What opening them has taken so far.
+    /// How long opening the sockets has taken so far.
     pub fn times(&self) -> Arc<OpenTimes> {
         Arc::clone(&self.times)
     }
 
-    /// Sockets for `wanted`, shared out to `loops` loops; each loop has at least one of each
-    /// address. What is open already stays open and is not bound again.
+    /// Sockets for `wanted`, distributed to `loops` loops; each loop has at least one of each
+    /// address. Open sockets stay open and are not bound again.
     ///
     /// # Errors
-    /// The first address that cannot be had; [`undo`](Listeners::undo) closes what was opened for
-    /// the others.
+    /// The first address that cannot be opened; [`undo`](Listeners::undo) closes what
+    /// was opened for the others.
     pub fn take(
         &mut self,
         wanted: &[Listen],
@@ -179,7 +181,7 @@ impl Listeners {
         self.take_endpoints(&wanted, loops)
     }
 
-    /// As [`take`](Listeners::take), for addresses where TLS is spoken or not.
+    /// As [`take`](Listeners::take), for addresses with or without TLS.
     ///
     /// # Errors
     /// As [`take`](Listeners::take).
@@ -205,8 +207,8 @@ impl Listeners {
         taken
     }
 
-    /// As [`take_endpoints`](Listeners::take_endpoints); where a request can be read from the first segment,
-    /// each loop has sockets of so many classes, too.
+    /// As [`take_endpoints`](Listeners::take_endpoints). Where a request can be read from the first
+    /// segment, each loop also has sockets of `ranks` classes.
     ///
     /// # Errors
     /// As [`take`](Listeners::take).
@@ -221,14 +223,14 @@ impl Listeners {
             let ListenEndpoint { listen, tls, raw } = endpoint;
             let mut given: Vec<Vec<AcceptSocket>> = (0..loops).map(|_| Vec::new()).collect();
             match ListenAddress::try_from(listen) {
-                // the one of IPv6 is in the list as well
+                // the IPv6 address, to which these connections come, is in the list as well
                 Ok(_) if self.comes_to_both(endpoint, wanted) => {}
                 Ok(address) => self.share_out(address, &mut given)?,
                 Err(port) => self.share_out_all(port, &mut given)?,
             }
             if !matches!(listen, Listen::Unix(_)) {
                 for socket in given.iter().flatten() {
-                    // a socket may have been the other way before a reload
+                    // a reload may have changed this setting of an open socket
                     let told = socket::report_at_once(&socket.socket, *raw);
                     let address = ListenAddress::Tcp(socket.local);
                     told.map_err(|error| ListenError::Bind { address, error })?;
@@ -239,7 +241,7 @@ impl Listeners {
                 (false, true) => RAW,
                 (false, false) => Listening::default(),
             };
-            // of what is passed on no request can be read
+            // a class is known only from a request, which passed-on bytes need not contain
             self.share_out_of_classes(endpoint, if *raw { 0 } else { ranks }, &mut given)?;
             for (of_loop, sockets) in by_loop.iter_mut().zip(given) {
                 of_loop
@@ -249,7 +251,7 @@ impl Listeners {
         Ok(by_loop)
     }
 
-    /// What a person can click on or give to curl, for each socket that is open for these.
+    /// The URLs of the open sockets of these endpoints, for a browser or curl.
     pub fn urls<'l>(
         &'l self,
         wanted: &'l [ListenEndpoint],
@@ -258,7 +260,7 @@ impl Listeners {
         bound.map(|(address, endpoint)| with_scheme(address.url(), endpoint))
     }
 
-    /// The same of the admin listener.
+    /// The URLs of the admin listener's open sockets.
     pub fn admin_urls<'l>(
         &'l self,
         wanted: &'l [ListenEndpoint],
@@ -267,7 +269,7 @@ impl Listeners {
         bound.map(|(address, endpoint)| with_scheme(address.url(), endpoint))
     }
 
-    /// What a browser on this machine can open.
+    /// A URL for a browser on this machine.
     pub fn local_url(&self, wanted: &[ListenEndpoint]) -> Option<String> {
         let bound = self.bound(wanted, SocketsFor::Clients);
         let mut bound = bound.filter(|(_, endpoint)| !endpoint.raw);
@@ -285,7 +287,7 @@ impl Listeners {
         })
     }
 
-    /// A port of all addresses.
+    /// Takes sockets at this port for all addresses, of IPv4 and IPv6.
     fn share_out_all(
         &mut self,
         port: u16,
@@ -296,7 +298,7 @@ impl Listeners {
             return self.share_out(v6, by_loop);
         }
         self.share_out(v4.clone(), by_loop)?;
-        // a port that the kernel chose is the same for both
+        // if the kernel has chosen the port, both families use the same one
         let port = self.find(&v4).and_then(|at| self.open[at].address.port()).unwrap_or(port);
         match self.share_out(all_addresses(port)[1].clone(), by_loop) {
             Err(ListenError::Bind { error, .. }) if has_no_ipv6(&error) => Ok(()),
@@ -304,7 +306,7 @@ impl Listeners {
         }
     }
 
-    /// Why an address cannot be had.
+    /// The error for an address that cannot be opened, with the likely cause.
     fn in_the_way(&self, address: ListenAddress, error: io::Error) -> ListenError {
         let is_taken = error.kind() == ErrorKind::AddrInUse;
         let port = match &address {
@@ -382,13 +384,14 @@ impl Listeners {
         Ok(bound)
     }
 
-    /// Binds the address without sharing it, so that a second server on the same one is told so:
-    /// sockets that share it would let it take half of the connections unnoticed. Returns it with
-    /// the port resolved. It does not listen: a client that connected to it would be lost with it.
+    /// Binds the address without sharing it, and returns it with the port resolved. A second server
+    /// on the same address thus gets an error; with shared sockets it would take half of the
+    /// connections unnoticed. The probe does not listen: a client that connected to it would be
+    /// lost when it is closed.
     fn probe(&self, address: SocketAddr) -> io::Result<SocketAddr> {
         match socket::bind(address, false) {
             Ok(probe) => socket::local_address(&probe),
-            // we are in our own way: `[::]:80` beside `[::1]:80`
+            // this process is in its own way: `[::]:80` beside `[::1]:80`
             Err(error) if error.kind() == ErrorKind::AddrInUse && self.has(address.port()) => {
                 Ok(address)
             }
@@ -400,9 +403,9 @@ impl Listeners {
         self.open.iter().any(|open| open.address.port() == Some(port))
     }
 
-    /// Engines accept from all that was taken. Says whether they will leave sockets of classes that are not
-    /// wanted any more: what is on its way to these needs as long as where an address is
-    /// [left](Listeners::leave).
+    /// Records that engines accept from all sockets that were taken. The result is whether engines
+    /// will leave sockets of classes that are not wanted any more; connections on their way to
+    /// these need the same time as at an address that is [left](Listeners::leave).
     pub fn settle(&mut self) -> bool {
         let mut any = false;
         for open in &mut self.open {
@@ -412,8 +415,8 @@ impl Listeners {
         any
     }
 
-    /// Closes what was taken beyond `wanted`, and of that what was taken since it was
-    /// [settled](Listeners::settle): the kernel would queue connections there that no engine accepts.
+    /// Closes the sockets of addresses that are not in `wanted`, and those taken since the last
+    /// [`settle`](Listeners::settle): the kernel would queue connections there that no engine accepts.
     pub fn undo(&mut self, wanted: &[Listen]) {
         self.open.retain(|open| open.is_wanted(wanted) || open.left.is_some());
         for open in &mut self.open {
@@ -422,7 +425,7 @@ impl Listeners {
         }
     }
 
-    /// The addresses sockets for clients are bound to for `wanted`.
+    /// The addresses to which sockets for clients are bound, for `wanted`.
     pub fn addresses(&self, wanted: &[Listen]) -> Vec<ListenAddress> {
         self.addresses_for(wanted, SocketsFor::Clients)
     }
@@ -433,20 +436,20 @@ impl Listeners {
         bound.map(|open| open.address.clone()).collect()
     }
 
-    /// Has all sockets belong to this user and group, those of later calls of
-    /// [`take`](Listeners::take) too. To be called before the process becomes that user: the kernel
-    /// lets only sockets of one user share an address, and more loops need more of them.
+    /// Makes this user and group the owner of all sockets, and of those that later calls of
+    /// [`take`](Listeners::take) open. It must be called before the process switches to that user:
+    /// the kernel lets only sockets of one user share an address, and more loops need more sockets.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn give(&mut self, user: u32, group: u32) -> io::Result<()> {
         self.owner = Some((user, group));
         self.open.iter().try_for_each(|open| open.give((user, group)))
     }
 
-    /// Lets nothing new into the queues of what is not in `wanted`; whether there is any such. After
-    /// [`ARRIVAL`] nothing is on its way any more: then the engines take what is queued and
-    /// go, and [`close`](Listeners::close) follows. Until then it can be taken again.
+    /// Stops new connections to addresses that are not in `wanted`; the result is whether there are
+    /// any. After [`ARRIVAL`] no connection is on its way any more: the engines accept what is queued
+    /// and leave, and [`close`](Listeners::close) follows. Until then the addresses can be taken again.
     pub fn leave(&mut self, wanted: &[Listen]) -> bool {
         let mut any = false;
         for open in &mut self.open {
@@ -460,21 +463,21 @@ impl Listeners {
         any
     }
 
-    /// Closes what was left so long ago that no engine accepts from it any more.
+    /// Closes the sockets that were left so long ago that no engine accepts from them any more.
     pub fn close(&mut self) {
         let is_over = |left: Instant| left.elapsed() >= 2 * ARRIVAL;
         self.open.retain(|open| !open.left.is_some_and(is_over));
     }
 
-    /// Closes everything but `kept`, for good: an engine that accepts still holds duplicates, takes what is
-    /// queued and closes them. The files of Unix sockets go.
+    /// Closes everything but `kept`, for good. Engines that still accept hold duplicates, accept
+    /// what is queued and close them. The files of Unix sockets are removed.
     pub fn end(&mut self, kept: &[Listen]) {
         self.open.retain(|open| open.left.is_none() && open.is_wanted(kept));
     }
 }
 
 impl AddressSockets {
-    /// Whether they may be meant where sockets are named for this.
+    /// Whether the sockets can be meant by an address in the settings for this use.
     fn is_for(&self, purpose: SocketsFor) -> bool {
         self.purpose == purpose || self.wanted.port() != Some(0)
     }
@@ -482,13 +485,13 @@ impl AddressSockets {
     fn is_wanted(&self, wanted: &[Listen]) -> bool {
         wanted.iter().any(|listen| match ListenAddress::try_from(listen) {
             Ok(address) => address == self.wanted || address == self.address,
-            // with port 0, IPv6 was asked for with the port that IPv4 got
+            // with port 0, the IPv6 socket was taken with the port that IPv4 got
             Err(0) => matches!(&self.wanted, ListenAddress::Tcp(at) if at.ip().is_unspecified()),
             Err(port) => all_addresses(port).contains(&self.address),
         })
     }
 
-    /// Gives each loop at least one socket; together they have all.
+    /// Gives each loop at least one socket; together they have all of them.
     fn share_out(
         &mut self,
         by_loop: &mut [Vec<AcceptSocket>],
@@ -530,18 +533,18 @@ impl AddressSockets {
 
     fn ignore_new(&mut self) {
         match &mut self.origin {
-            // without memory for the filter, what comes last is lost
+            // if there is no memory for the filter, the last connections are lost
             SocketOrigin::Bound => {
                 self.sockets.iter().for_each(|socket| drop(socket::ignore_new(socket)));
             }
-            // it is not found any more
+            // without its file, no client finds the socket any more
             SocketOrigin::File(file) => file.remove(),
             SocketOrigin::Inherited { .. } => {}
         }
     }
 }
 
-/// A port of all addresses, of IPv4 and of IPv6.
+/// The wildcard addresses of IPv4 and IPv6 with this port.
 fn all_addresses(port: u16) -> [ListenAddress; 2] {
     [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)]
         .map(|ip| ListenAddress::from((ip, port)))

@@ -1,4 +1,4 @@
-//! Which machine this is, by its processor and cores, which addresses it has, and where its directories lead.
+//! The identity of this machine: its processor and cores, its addresses, and its directories.
 
 use forebay_sys::addresses;
 use std::fs;
@@ -6,15 +6,16 @@ use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The addresses that it has now, for [who is spared](forebay_config::spared). If the kernel does not tell them there
-/// are none: limits then hold for them as they do for everybody.
+/// The present addresses of this machine, for [spared addresses](forebay_config::spared). If the
+/// kernel does not list them, the result is empty: limits then hold for them as for every client.
 pub(crate) fn own_addresses() -> Vec<IpAddr> {
     addresses::held().unwrap_or_default()
 }
 
-/// The same place without `..`: php-fpm runs nothing whose path has it. Symbolic links stay, so that one which is
-/// set to another place leads there at once, unless the way up depends on where one leads. A place that is not
-/// here, but where an application is, is taken by its name.
+/// The same path without `..`, because php-fpm runs no script whose path has it. Symbolic links
+/// stay in the path, so that a link which is changed takes effect at once, unless a `..` follows
+/// it. A path that does not exist on this machine, but perhaps on the application's, is resolved by
+/// its names alone.
 pub(crate) fn without_parents(path: PathBuf) -> PathBuf {
     if !path.components().any(|part| part == Component::ParentDir) {
         return path;
@@ -23,34 +24,33 @@ pub(crate) fn without_parents(path: PathBuf) -> PathBuf {
     forebay_config::without_parents(whole, |place| place.canonicalize().unwrap_or(place))
 }
 
-/// The path that scripts are told of a directory.
+/// The path of a directory as scripts get it.
 pub(crate) fn script_root(root: &Path) -> PathBuf {
     without_parents(std::path::absolute(root).unwrap_or_else(|_| root.to_owned()))
 }
 
-/// Its name in a file of constants: processor, cores, kernel.
+/// The name of this machine in a file of constants: processor, cores, kernel.
 pub fn name_of_machine(cores: usize) -> String {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let processor = processor().unwrap_or(UNKNOWN);
     format!("{processor}{CORES}{cores}, Linux {}", kernel.trim())
 }
 
-/// What separates the processor from what follows it.
+/// The text between the processor and the number of cores.
 const CORES: &str = ", cores: ";
 
-/// A processor that the kernel does not name.
+/// The name of a processor that the kernel does not name.
 const UNKNOWN: &str = "unknown processor";
 
-/// The processor of this machine, if the kernel names it. Read once: a server that is confined does not
-/// reach it any more.
+/// The processor of this machine, if the kernel names it. It is read once, because the sandbox puts
+/// the kernel's file out of reach later.
 pub fn processor() -> Option<&'static str> {
     static NAME: OnceLock<Option<String>> = OnceLock::new();
     let name = || processor_in(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
     NAME.get_or_init(name).as_deref()
 }
 
-/// The processor that the kernel names in this text: by its name, or by the numbers that ARM has for its
-/// maker and its kind.
+/// The processor in a text of `/proc/cpuinfo`: its name, or on ARM the numbers of its maker and its kind.
 fn processor_in(cpuinfo: &str) -> Option<String> {
     let field = |name: &str| {
         let fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
@@ -62,8 +62,8 @@ fn processor_in(cpuinfo: &str) -> Option<String> {
     field("model name").map(str::to_owned).or_else(by_number)
 }
 
-/// Whether constants of this machine were found on another one than that with this processor and so many
-/// cores. Where nobody knows the processor, cores have to do.
+/// Whether constants that were measured on `machine` come from another machine than one with this
+/// processor and so many cores. If the processor is unknown, the cores are compared.
 pub(crate) fn is_other(machine: &str, processor: Option<&str>, cores: usize) -> bool {
     let (name, rest) = machine.rsplit_once(CORES).unwrap_or((machine, ""));
     match processor {
@@ -84,7 +84,7 @@ mod tests {
             ("/nowhere/../../public", "/public"),
             ("/nowhere/public/..", "/nowhere"),
             ("/nowhere/public", "/nowhere/public"),
-            // a link, and the way up from where it leads
+            // a link, and `..` from its target
             ("/proc/self/exe", "/proc/self/exe"),
             ("/proc/self/root/../exe", "/exe"),
             ("/..", "/"),
@@ -105,7 +105,7 @@ mod tests {
             ("Abacus 3, cores: 2, Linux 6.18", Some("Abacus 3"), false),
             ("Abacus 3, cores: 64, Linux 6.1", Some("Abacus 3"), false),
             ("Abacus 3", Some("Abacus 3"), false),
-            // no name is the beginning of another
+            // no name may match because it begins another
             ("Abacus 31, cores: 2, Linux 6.18", Some("Abacus 3"), true),
             ("Abacus 3, cores: 2, Linux 6.18", Some("Abacus 31"), true),
             ("unknown processor, cores: 2, Linux 6.18", Some("Abacus 3"), true),

@@ -1,7 +1,7 @@
-//! What the service manager is told (sd_notify(3)): that clients are served, that a reload is under
-//! way, that the end has come, and, at intervals, that the loops turn.
+//! Messages to the service manager (sd_notify(3)): that clients are served, that a reload is under
+//! way, that the server ends, and, at intervals, that the loops turn.
 //!
-//! Without a service manager all of it does nothing.
+//! Without a service manager none of it has an effect.
 
 use forebay_sys::clock;
 use std::env;
@@ -12,21 +12,22 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// A service manager that does not listen keeps the server for no longer. One that only has much to hear, as
-/// when many services start at once (net.unix.max_dgram_qlen is 10), is waited for: what is said once must arrive.
+/// How long a message may wait. A service manager that does not read delays the server no longer;
+/// one that is merely busy, as when many services start at once (net.unix.max_dgram_qlen is 10), is
+/// waited for, because messages are not repeated.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The way to the service manager, if there is one.
+/// The connection to the service manager, if there is one.
 #[derive(Debug)]
 pub struct Notifier {
     socket: Option<UnixDatagram>,
-    /// Where the socket leads, as the environment says it.
+    /// The address of the socket, as in the environment variable.
     at: Vec<u8>,
     watchdog: Option<Duration>,
 }
 
 impl Notifier {
-    /// As the environment says.
+    /// Connects as the environment variables say.
     pub fn from_environment() -> Notifier {
         let path = env::var_os("NOTIFY_SOCKET");
         let socket = path.as_ref().and_then(|path| connect(path).ok());
@@ -39,7 +40,7 @@ impl Notifier {
         Notifier { socket, at: path.unwrap_or_default().into_encoded_bytes(), watchdog }
     }
 
-    /// To the service manager of the process whose place this one takes.
+    /// Connects to the service manager of the process whose place this one takes.
     pub fn handed(notify: Option<(Vec<u8>, Option<u64>)>) -> Notifier {
         let (at, watchdog_us) = notify.unwrap_or_default();
         let socket = connect(OsStr::from_bytes(&at)).ok();
@@ -48,65 +49,66 @@ impl Notifier {
         Notifier { socket, at, watchdog }
     }
 
-    /// Where the service manager listens, and after how many microseconds it takes the server for dead: for the
-    /// process that takes the place of this one.
+    /// The address of the socket and the watchdog's time in microseconds, for the process that
+    /// takes the place of this one.
     pub fn hand(&self) -> Option<(Vec<u8>, Option<u64>)> {
         self.socket.as_ref()?;
         Some((self.at.clone(), self.watchdog.map(|after| after.as_micros() as u64)))
     }
 
-    /// This process is the server from now on: it is watched, and may speak.
+    /// Announces another process as the main process: the service manager supervises that one, and
+    /// accepts its messages.
     pub fn main_is(&self, process: u32) {
         self.tell(&format!("MAINPID={process}\n"));
     }
 
-    /// Clients are served, with the configuration of this generation. Also the end of a reload.
+    /// Reports that clients are served, with the present configuration. It also ends a reload.
     pub fn ready(&self, status: &str) {
         match status {
-            // what was said last stands
+            // the last status stays
             "" => self.tell("READY=1\n"),
             _ => self.tell(&format!("READY=1\nSTATUS={status}\n")),
         }
     }
 
-    /// A reload has begun; [`ready`](Notifier::ready) follows whatever comes of it.
+    /// Reports that a reload has begun; [`ready`](Notifier::ready) must follow, whether it succeeds or not.
     pub fn reloading(&self) {
-        // the service manager compares it with the time at which it asked
+        // the service manager compares it with the time of its request
         let now_us = clock::monotonic_ns() / 1000;
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\nSTATUS=reloading\n"));
     }
 
-    /// The end has come.
+    /// Reports that the server ends.
     pub fn stopping(&self, status: &str) {
         self.tell(&format!("STOPPING=1\nSTATUS={status}\n"));
     }
 
-    /// How often [`alive`](Notifier::alive) is to be called: at half of the time after which the
-    /// service manager would take the server for dead. `None` if it does not watch.
+    /// The interval at which [`alive`](Notifier::alive) must be called: half of the watchdog's
+    /// time. `None` if there is no watchdog.
     pub fn interval(&self) -> Option<Duration> {
         self.watchdog.map(|after| after / 2)
     }
 
-    /// The server is alive.
+    /// Reports to the watchdog that the server is alive.
     pub fn alive(&self) {
         self.tell("WATCHDOG=1\n");
     }
 
-    /// Says nothing more.
+    /// Ends the messages.
     pub fn close(&mut self) {
         (self.socket, self.watchdog) = (None, None);
     }
 
     fn tell(&self, what: &str) {
         if let Some(socket) = &self.socket {
-            // a service manager that has gone, or does not listen now, is no reason to stop
+            // the server goes on if the service manager is gone, or does not read now
             let _ = socket.send(what.as_bytes());
         }
     }
 }
 
-/// How old the sign of life of a loop may be before the service manager is told nothing more. A loop
-/// turns at least twice a second.
+/// How old the heartbeat of a loop may be before the watchdog gets no more messages. A loop turns
+/// at least twice a second.
 pub fn patience(interval: Duration) -> Duration {
     interval.max(Duration::from_millis(1500))
 }

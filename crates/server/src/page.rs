@@ -1,17 +1,18 @@
-//! The page of the admin listener: what browsers are shown of the server, now and in the last hour.
+//! The page of the admin listener: the state of the server, now and in the last hour, for browsers.
 //!
-//! A thread looks once a second at the same [`Snapshot`](forebay_metrics::Snapshot) that `/metrics` and `/status` are
-//! made from, and keeps what has changed in [`PageMemory`], whose size is bounded. The admin listener answers from
-//! there: nothing is computed while nobody looks, and a page that is opened later sees the hour before.
+//! Once a second a thread takes the same [`Snapshot`](forebay_metrics::Snapshot) from which
+//! `/metrics` and `/status` are made, and records changes in [`PageMemory`], whose size is bounded.
+//! The admin listener answers from there: a request computes little, and a page that is opened
+//! later shows the hour before.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `columns` | two snapshots into the figures of the time between them |
+//! | `columns` | turns two snapshots into the figures of the time between them |
 //! | `history` | the figures of an hour |
-//! | `events` | what was decided and what has changed: the marks in the charts |
+//! | `events` | decisions and changes: the marks in the charts |
 //! | `stages` | the stages of `isolated` |
-//! | `windows` | who asks most in 1, 10 and 60 minutes |
-//! | `memory` | all of that, and the thread that fills it |
+//! | `windows` | the most frequent clients and paths of 1, 10 and 60 minutes |
+//! | `memory` | the memory of all that, and the thread that fills it |
 //! | `answers` | the documents below `/page` |
 //!
 //! The files of the page are in `assets`; uPlot draws the charts, as it was published, with its licence beside it.

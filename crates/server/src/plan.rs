@@ -1,5 +1,5 @@
-//! What a configuration comes to on this machine: the settings of every part, with nothing left
-//! to decide.
+//! The plan: a configuration resolved for this machine, as settings of every part,
+//! with no decision left open.
 
 use crate::machine::{own_addresses, script_root};
 use crate::seal;
@@ -33,68 +33,69 @@ mod descriptors;
 
 use descriptors::DescriptorShares;
 
-/// Descriptors that are neither clients' nor files': listeners, epoll, bells, log, libraries.
+/// Descriptors for neither clients nor files: listeners, epoll, eventfds, logs, libraries.
 const OWN_DESCRIPTORS: u64 = 64;
 
-/// Pipes in which bodies wait that are not to be kept, at most; two descriptors each.
+/// The largest number of pipes that hold bodies on their way without a copy; each takes two descriptors.
 const MOST_PIPES: u64 = 256;
 
-/// Connections that linger at the same time, in all loops together, at most.
+/// The largest number of connections that linger at the same time, of all loops together.
 const MOST_LINGERING: u64 = 1024;
 
-/// Connections of the admin listener, at most: it has few readers. Of those it refuses, so many may
-/// linger. With their descriptors they are taken from what clients may have, whether they are used
-/// or not: clients that fill it take nothing from the sites.
+/// The largest number of connections of the admin listener, which has few clients, and of its
+/// refused connections that linger. Their descriptors are reserved, used or not: clients that fill
+/// the admin listener take nothing from the sites.
 const MOST_ADMIN_CONNECTIONS: u64 = 64;
 const ADMIN_LINGERING: u64 = 8;
 
-/// Of the memory there is, the data cache takes one part in so many unless configured, but no more
-/// than this, and answers on their way may take one in so many.
+/// The part of the memory that the data cache takes unless configured, as a divisor; its largest
+/// size then; and the part for answers on their way, as a divisor.
 const CACHE_SHARE: u64 = 4;
 const MOST_CACHE_BYTES: u64 = 256 << 20;
 const IN_FLIGHT_SHARE: u64 = 8;
 
-/// What such a thread takes at least, in the kernel and here: stacks, page tables, a worker. More
-/// threads than fit into a share of the memory would leave none to work with.
+/// The least memory that a thread takes in the kernel and here, for stacks, page tables and a worker; and
+/// the part of the memory for threads, as a divisor. More threads would leave no memory to work with.
 const THREAD_BYTES: u64 = 96 * 1024;
 const THREADS_SHARE: u64 = 2;
 
-/// How many directories are held open to be served from: roots and aliases, each once.
+/// The number of directories that are held open to serve files from: roots and aliases, each once.
 fn directories(config: &Config) -> u64 {
     let roots = config.sites.iter().filter_map(|site| site.root.as_ref());
     let aliases = config.sites.iter().flat_map(|site| site.aliases.iter().map(|alias| &alias.to));
     roots.chain(aliases).collect::<HashSet<_>>().len() as u64
 }
 
-/// An engine on its listeners.
+/// A group of workers: an engine on its listeners.
 #[derive(Clone, Debug)]
 pub struct GroupPlan {
-    /// Where it accepts.
+    /// The addresses of the listener.
     pub listen: Vec<ListenEndpoint>,
     /// The engine.
     pub engine: Engine,
-    /// Its loops, its threads, or how many threads it may have at once.
+    /// The number of loops or threads, or the largest number of threads at once, depending on the engine.
     pub workers: usize,
-    /// How many of them accept, each with listening sockets of its own.
+    /// How many of the workers accept, each with listening sockets of its own.
     pub listener_sets: usize,
-    /// Threads that may answer at once where there are classes, if each connection keeps one.
+    /// How many threads may answer at once where there are classes, if each connection keeps a thread.
     pub answering: usize,
-    /// Connections accepted ahead of a thread for them where there are classes.
+    /// How many connections are accepted before there is a thread for them, where there are classes.
     pub accept_ahead: usize,
-    /// Threads that requests for applications may keep, if each connection keeps one; and tunnels of them.
+    /// How many threads may wait for applications, if each connection keeps a thread; and how many
+    /// of these for tunnels.
     pub upstream_threads: (usize, usize),
-    /// Whether connections begin with what a proxy states about its client.
+    /// Whether connections begin with a PROXY header.
     pub proxy_protocol: bool,
-    /// Whether only other stages come, and no clients.
+    /// Whether the only clients are other stages.
     pub is_for_stages: bool,
-    /// What the engine keeps to.
+    /// The settings of the engine.
     pub settings: EngineSettings,
-    /// What it keeps to if it is a pipeline.
+    /// The settings of a pipeline, if the engine is one.
     pub pipeline: pipeline::PipelineSettings,
 }
 
 impl GroupPlan {
-    /// Whether workers made for `self` can go on for `other`, with its settings.
+    /// Whether workers that were made for `self` can go on with the plan and settings `other`.
     pub fn serves(&self, other: &GroupPlan) -> bool {
         let what = |plan: &GroupPlan| (plan.engine, plan.workers, plan.proxy_protocol);
         let of_threads =
@@ -109,15 +110,15 @@ impl GroupPlan {
 /// The admin listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdminPlan {
-    /// Where it accepts.
+    /// The addresses of the listener.
     pub listen: Vec<ListenEndpoint>,
     /// Whether its clients must bring a token.
     pub with_token: bool,
-    /// What its page shows of the addresses of clients; `None` if it has no page.
+    /// How the page shows the addresses of clients; `None` if there is no page.
     pub page: Option<PageAddresses>,
-    /// Connections at once.
+    /// The largest number of connections at once.
     pub connections: usize,
-    /// Refused connections that linger at once.
+    /// The largest number of refused connections that linger at once.
     pub lingering: usize,
 }
 
@@ -133,13 +134,13 @@ impl AdminPlan {
         })
     }
 
-    /// Whether TLS is spoken at one of its addresses.
+    /// Whether one of the addresses is for TLS.
     pub fn speaks_tls(&self) -> bool {
         self.listen.iter().any(|endpoint| endpoint.tls)
     }
 
-    /// Descriptors it may have open: one more than it keeps is accepted before it is refused, and
-    /// one is held back.
+    /// The largest number of descriptors: a connection beyond the limit is accepted before it is
+    /// refused, and one descriptor is held in reserve.
     fn descriptors(&self) -> u64 {
         (self.connections + self.lingering) as u64 + 2
     }
@@ -148,52 +149,52 @@ impl AdminPlan {
 /// A configuration resolved for this machine.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The engines. No two share an address.
+    /// The groups of workers. No two share an address.
     pub groups: Vec<GroupPlan>,
-    /// What the content is.
+    /// The settings of the content.
     pub site: forebay_site::ContentSettings,
-    /// The applications behind: of each site, of each route. Where connections are passed on, the servers that get
-    /// them are those of one site more.
+    /// The applications of each site and route. Where connections are passed on, their servers are
+    /// those of one more site at the end.
     pub applications: Vec<Vec<ApplicationSettings>>,
-    /// Which connections are passed on as they are.
+    /// The routes of connections that are passed on as they are.
     pub pass_routes: Arc<PassRoutes>,
     /// Classes and rules.
     pub policy: Arc<Policy>,
-    /// Whether the agent limits its classes.
+    /// Whether the agent sets limits of the classes.
     pub agent: bool,
-    /// What the admin listener keeps to, if there is one.
+    /// The settings of the admin listener, if there is one.
     pub admin: Option<AdminPlan>,
-    /// Connections at once, in all.
+    /// The largest number of connections at once.
     pub connections: usize,
-    /// Connections at once from one client.
+    /// The largest number of connections at once from one client.
     pub connections_per_client: usize,
-    /// Requests at once for applications and the next stage, and what is kept of their connections.
+    /// The limits for requests to applications and the next stage, and for their idle connections.
     pub sockets: SocketLimits,
-    /// Helper threads at most.
+    /// The largest numbers of helper threads.
     pub helpers: HelperThreads,
-    /// Servers besides this one that the kernel protects.
+    /// Other servers on this machine that the gate protects.
     pub protects: Vec<ProtectedServer>,
-    /// The order of service.
+    /// The order in which classes are served.
     pub ranks: ranks::OrderSettings,
     /// How long a drain may take.
     pub drain: Duration,
 }
 
-/// What there is to be used.
+/// The resources of a machine that a process may use.
 #[derive(Clone, Copy, Debug)]
 pub struct MachineResources {
-    /// Cores.
+    /// The number of cores.
     pub cores: usize,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Descriptors that may be open.
+    /// The number of descriptors that may be open.
     pub descriptors: u64,
-    /// Threads that the process may begin.
+    /// The number of threads that the process may start.
     pub threads: u64,
 }
 
 impl MachineResources {
-    /// Of this machine, what this process may have.
+    /// The resources of this machine for this process, whose limit of descriptors is raised.
     ///
     /// # Errors
     /// When the limit of descriptors cannot be raised.
@@ -201,8 +202,8 @@ impl MachineResources {
         Ok(MachineResources::with_descriptors(process::raise_descriptor_limit()?))
     }
 
-    /// What a server with this configuration may use: one that is a part of another program leaves the limit of
-    /// descriptors as it is.
+    /// The resources for a server with this configuration. A server that is a part of another
+    /// program does not raise the limit of descriptors.
     ///
     /// # Errors
     /// As [`here`](MachineResources::here).
@@ -215,7 +216,7 @@ impl MachineResources {
 
     fn with_descriptors(descriptors: u64) -> MachineResources {
         let (cores, memory_bytes) = (process::usable_cores(), memory::usable());
-        // asked once: those that run are none that another plan lacks
+        // asked only once: later the server's own threads would count as used
         static THREADS: OnceLock<u64> = OnceLock::new();
         let threads = *THREADS.get_or_init(|| threads::room().most as u64);
         MachineResources { cores, memory_bytes, descriptors, threads }
@@ -235,12 +236,12 @@ impl Plan {
     /// Resolves `config` for a machine.
     ///
     /// # Errors
-    /// What is wrong with its classes and rules; nothing if they were checked.
+    /// The error in classes and rules; none if they were checked before.
     pub fn new(config: &Config, machine: &MachineResources) -> Result<Plan, PolicyError> {
         let &MachineResources { cores, memory_bytes, descriptors, threads } = machine;
-        // files must leave most descriptors to clients
+        // most descriptors are for clients
         let open_files = config.cache.open_files.min(descriptors / 4);
-        // connections that linger are not counted among those admitted
+        // lingering connections are not counted as admitted
         let lingering = (descriptors / 8).min(MOST_LINGERING);
         let fit = (memory_bytes / THREADS_SHARE / THREAD_BYTES).min(threads);
         let workers: Vec<_> =
@@ -259,7 +260,7 @@ impl Plan {
         let applications = applications(config, &policy);
         let shares = DescriptorShares::new(config, &applications, loops, spare);
         let connections = shares.connections;
-        // half of what there is: no client alone can take everything
+        // half of the places: no client alone can take all of them
         let places =
             with_workers().map(|(listener, workers)| match listener.engine.has_thread_each() {
                 true => connections.min(*workers as u64),
@@ -300,7 +301,7 @@ impl Plan {
         })
     }
 
-    /// What is to be in force of classes and rules.
+    /// The settings of classes and rules to put in force.
     pub(crate) fn policy_settings(&self) -> PolicySettings {
         PolicySettings {
             policy: Arc::clone(&self.policy),
@@ -311,7 +312,7 @@ impl Plan {
     }
 }
 
-/// The applications behind, as the content numbers their routes, which know the order of classes.
+/// The applications, in the order in which the content numbers their routes, with the ranks of classes.
 fn applications(config: &Config, policy: &Policy) -> Vec<Vec<ApplicationSettings>> {
     let mut sites: Vec<_> =
         config.sites.iter().map(|site| site.applications(script_root)).collect();
@@ -326,20 +327,21 @@ fn applications(config: &Config, policy: &Policy) -> Vec<Vec<ApplicationSettings
     sites
 }
 
-/// The order of service.
+/// The order in which classes are served.
 fn ranks(config: &Config, policy: &Policy) -> ranks::OrderSettings {
     let (helpers, classes) = (&config.helpers, policy.classes());
     ranks::OrderSettings {
         shares: classes.iter().map(|class| class.share).collect(),
-        // until it is known which ledgers there are
+        // the ledgers are known only later
         slots: Arc::new([]),
         reserve: as_usize(helpers.reserve),
-        // its range is checked
+        // the range was checked with the configuration
         niceness: helpers.niceness as u8,
     }
 }
 
-/// Loops, threads, or most threads of a listener, of which so many `fit` into the process.
+/// The number of workers of a listener: loops, threads, or the largest number of
+/// threads; at most `fit` threads.
 fn workers(listener: &ListenerConfig, cores: usize, fit: u64) -> usize {
     let (auto, most) = match listener.engine {
         Engine::Event | Engine::Fibers | Engine::Pipeline | Engine::Isolated => {
@@ -351,21 +353,21 @@ fn workers(listener: &ListenerConfig, cores: usize, fit: u64) -> usize {
     as_usize(listener.workers.or(auto).min(most)).max(1)
 }
 
-/// Threads that requests for applications may keep, and tunnels of them.
+/// How many threads may wait for applications, and how many of these for tunnels.
 fn upstream_threads(listener: &ListenerConfig, workers: usize) -> (usize, usize) {
     let all = as_usize(listener.upstream_threads.or((workers - workers / 4) as u64)).min(workers);
     let tunnels = as_usize(listener.tunnel_threads.or((workers / 2).max(1) as u64)).min(all);
     (all, tunnels)
 }
 
-/// How many of the workers accept for themselves.
+/// How many of the workers accept.
 fn listener_sets(config: &Config, listener: &ListenerConfig, workers: usize) -> usize {
     match listener.engine {
         Engine::Event | Engine::Fibers | Engine::Isolated => workers,
         Engine::Pipeline if config.pipeline.fuse == Fuse::Auto => workers,
-        // one socket keeps one thread busy
+        // each accepting thread has one socket
         Engine::Pipeline => as_usize(config.pipeline.accept),
-        // all threads accept from it
+        // all threads accept from the same socket
         Engine::Pool | Engine::Threads => 1,
     }
 }
@@ -391,7 +393,7 @@ fn group(
         settings: EngineSettings {
             limits: ConnectionLimits { tunnels: takes_tunnels(config), ..limits(config) },
             timeouts: timeouts(config),
-            // those of all its loops linger in one place
+            // here all loops of the listener share one list of lingering connections
             lingering: lingering * listener_sets(config, listener, workers),
             sample: config.sample.try_into().unwrap_or(u32::MAX),
             keep_alive: keep_alive(config, None),
@@ -399,7 +401,7 @@ fn group(
             announce: config.keep_alive.announce,
             send_order: config.send_order,
             turn_handshakes: match listener.engine.has_thread_each() {
-                // it keeps no other thread busy
+                // a handshake delays no other connection's thread
                 true => u32::MAX,
                 false => EngineSettings::default().turn_handshakes,
             },
@@ -408,7 +410,7 @@ fn group(
     }
 }
 
-/// How the threads of a pipeline are allocated.
+/// The settings for the allocation of a pipeline's threads.
 fn allocation(config: &Config, workers: usize, cores: usize) -> allocation::AllocationSettings {
     let config = &config.pipeline;
     let mut preset = allocation::AllocationSettings::for_cores(as_u32(cores as u64));
@@ -437,7 +439,7 @@ fn limits(config: &Config) -> ConnectionLimits {
         0 => u32::MAX,
         most => most.try_into().unwrap_or(u32::MAX),
     };
-    // the stage before has judged it already
+    // an empty Host was already judged by the stage before
     let empty_host = config.place.as_ref().is_some_and(|place| place.role != Role::Receive);
     ConnectionLimits {
         head: HeadLimits { empty_host, ..limits.head() },
@@ -448,7 +450,7 @@ fn limits(config: &Config) -> ConnectionLimits {
     }
 }
 
-/// Whether clients are told that streams of HTTP/2 may become tunnels.
+/// Whether HTTP/2 announces that streams may become tunnels.
 fn takes_tunnels(config: &Config) -> bool {
     config.sites.iter().any(|site| {
         site.proxies.iter().any(ProxyConfig::upgrades)
@@ -468,13 +470,13 @@ fn timeouts(config: &Config) -> Timeouts {
     }
 }
 
-/// The law of a class, or that of all. A floor above the full time is no floor.
+/// The keep-alive law of a class, or the common one. The floor is at most the full time.
 fn keep_alive(config: &Config, class: Option<&ClassConfig>) -> Option<KeepAlive> {
     let (all, own) = (&config.keep_alive, class.map(|class| &class.keep_alive));
     let shape = match own.and_then(|own| own.law.0).unwrap_or(all.law) {
         KeepAliveLaw::Linear => Shape::Linear,
         KeepAliveLaw::Exponential => Shape::Exponential,
-        // the time of all is known without a law
+        // a constant time needs no law
         KeepAliveLaw::Constant if class.is_none() => return None,
         KeepAliveLaw::Constant => Shape::Constant,
     };
@@ -485,7 +487,7 @@ fn keep_alive(config: &Config, class: Option<&ClassConfig>) -> Option<KeepAlive>
     KeepAlive::new(shape, full_ms, floor_ms, threshold).ok()
 }
 
-/// Those of all classes, by rank; none unless one has its own.
+/// The keep-alive laws of all classes, by rank; empty unless a class has one of its own.
 fn keep_alive_by_rank(config: &Config) -> Arc<[KeepAlive]> {
     if !config.classes.iter().any(|class| class.keep_alive.is_said()) {
         return Arc::new([]);
@@ -566,7 +568,7 @@ mod tests {
         assert_eq!(threads(&config, 96 << 20), 512);
         config.listeners[0].workers = AutoCount::Fixed(10_000);
         assert_eq!([8 << 30, 96 << 20, 0].map(|bytes| threads(&config, bytes)), [10_000, 512, 1]);
-        // what the process may begin is a bound, too
+        // the process's limit of threads bounds the workers, too
         let few = MachineResources { threads: 200, ..machine(1000) };
         assert_eq!(Plan::new(&config, &few).unwrap().groups[0].workers, 200);
     }
@@ -591,7 +593,7 @@ mod tests {
             let config = Config { sites, ..Config::default() };
             Plan::new(&config, &machine(20_000)).unwrap().connections
         };
-        // a directory of many sites counts once
+        // a directory that many sites share counts once
         assert_eq!(connections(1) - connections(2001), 2000);
     }
 

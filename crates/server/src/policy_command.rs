@@ -1,15 +1,15 @@
-//! What `forebay policy` asks of a server, and how it is answered.
+//! The questions of `forebay policy` to a server, and their answers.
 //!
-//! A question is one text (see [`control_socket`](crate::control_socket)): `policy`, what is asked
-//! for, and its arguments. What does not fit into a line follows in further lines.
+//! A question is one text (see [`control_socket`](crate::control_socket)): `policy`, the name of
+//! the question, and its arguments. Arguments that do not fit into a line follow in further lines.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`explain`] | which rule decides what about a request, and why |
 //! | [`show`](mod@show) | what is in force |
-//! | [`agents`] | rules and classes of programs outside |
+//! | [`agents`] | rules and classes of external programs |
 //! | [`counts`] | the counts of each class, and what happens per second |
-//! | [`bans`](mod@bans) | clients that an operator keeps out for a time |
+//! | [`bans`](mod@bans) | clients that an operator bans for a time |
 //! | [`history`](mod@history) | what the agent has decided, and what followed |
 //! | [`set`](mod@set) | settings of classes and rules, changed while the server runs |
 //! | `text_table` | tables for people |
@@ -36,34 +36,34 @@ use forebay_handler::policy::InForce;
 use forebay_metrics::Totals;
 use forebay_sys::clock;
 
-/// What a server knows that is asked.
+/// The parts of a server that answers are made from.
 pub struct CommandContext<'k> {
     /// The configuration in force.
     pub config: &'k Config,
-    /// Its classes and rules.
+    /// The classes and rules in force.
     pub in_force: &'k InForce,
-    /// What was counted.
+    /// The counts of the server.
     pub totals: &'k Totals,
-    /// What the agent does.
+    /// The agent loop.
     pub agent_loop: &'k AgentLoop,
-    /// The machine's firewall, where it drops clients.
+    /// The machine's firewall, if it drops clients for this server.
     pub firewall: Option<&'k Firewall>,
-    /// How many connections there are, and may be.
+    /// The number of connections, and their limits.
     pub bounds: ConnectionBounds,
 }
 
-/// How many connections there are, and may be.
+/// The number of connections, and their limits.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionBounds {
-    /// Open now.
+    /// The number of open connections.
     pub open: usize,
-    /// The most at once.
+    /// The limit for all clients together.
     pub connections: usize,
-    /// The most of one client.
+    /// The limit for one client.
     pub connections_per_client: usize,
 }
 
-/// Answers what follows `policy `.
+/// Answers a question, given without `policy `.
 pub fn answer(question: &str, known: &CommandContext<'_>) -> CommandAnswer {
     let CommandContext { config, in_force, totals, agent_loop, .. } = known;
     let good = |text| CommandAnswer { code: 0, text };

@@ -1,7 +1,7 @@
-//! From root to the user of the configuration, once and for good, before there are threads.
+//! The switch from root to the user of the configuration, once and for good, before there are threads.
 //!
-//! What only root can do is done first: sockets are bound, and log files that are not there yet are
-//! made, and given to that user.
+//! Everything that only root can do comes first: sockets are bound, and missing log files are made
+//! and given to that user.
 
 use crate::listen::Listeners;
 use forebay_config::{AccessLog, Account, Config, GateMode, SiteConfig};
@@ -12,25 +12,25 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown, lchown};
 use std::path::{Path, PathBuf};
 use std::{fmt, slice};
 
-/// Why the process cannot become the user of the configuration.
+/// The reason why the process cannot switch to the user of the configuration.
 #[derive(Debug)]
 pub enum PrivilegeError {
-    /// There is no such user.
+    /// This machine has no such user.
     NoUser {
         /// The name or number.
         name: String,
     },
-    /// There is no such group.
+    /// This machine has no such group.
     NoGroup {
         /// The name or number.
         name: String,
     },
-    /// The number of a user says nothing about groups.
+    /// A user is given as a number without a name, so the group is unknown.
     GroupMissing {
         /// The number.
         user: String,
     },
-    /// Only root can become another user.
+    /// Only root can switch to another user.
     NotRoot {
         /// The user.
         name: String,
@@ -39,19 +39,19 @@ pub enum PrivilegeError {
     Log {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         error: io::Error,
     },
     /// The directory of certificates by ACME cannot be made for the user.
     Storage {
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         error: io::Error,
     },
-    /// The kernel refused.
+    /// The kernel refuses the switch.
     Refused {
-        /// What it said.
+        /// The error of the kernel.
         error: io::Error,
     },
 }
@@ -90,8 +90,8 @@ fn refused(error: io::Error) -> PrivilegeError {
     PrivilegeError::Refused { error }
 }
 
-/// Becomes the user that `config` names, if it names one, and gives up what root may do beyond that.
-/// `listeners` are open and are given to that user, and so are `files`.
+/// Switches to the user of `config`, if it names one, and gives up all other rights of root. The
+/// open `listeners` and the `files` are given to that user.
 ///
 /// # Errors
 /// [`PrivilegeError`]; the process must then end.
@@ -124,10 +124,10 @@ pub fn drop_to_user(
     privileges::gain_nothing().map_err(refused)
 }
 
-/// The user that `config` names, if this process is another and may become that one.
+/// The user of `config`, if this process runs as another user and may switch.
 ///
 /// # Errors
-/// [`PrivilegeError`] if there is no such user, or it may not.
+/// [`PrivilegeError`] if there is no such user, or the process may not switch.
 pub(crate) fn another(config: &Config) -> Result<Option<SystemUser>, PrivilegeError> {
     let Some(account) = &config.user else { return Ok(None) };
     let user = user_of(account, config.group.as_ref())?;
@@ -140,10 +140,10 @@ pub(crate) fn another(config: &Config) -> Result<Option<SystemUser>, PrivilegeEr
     }
 }
 
-/// The user, by name or number, in that group or the user's own.
+/// A user by name or number, in the given group or the user's own.
 ///
 /// # Errors
-/// [`PrivilegeError`] if this machine does not know them.
+/// [`PrivilegeError`] if this machine does not know the user or the group.
 pub(crate) fn user_of(
     user: &Account,
     group: Option<&Account>,
@@ -184,21 +184,21 @@ pub(crate) fn logs(config: &Config) -> impl Iterator<Item = &Path> {
     })
 }
 
-/// Makes a log file and gives it to the user. One that is there already keeps its owner: what lies in
-/// a directory that others may write to is not ours to give away.
+/// Makes a log file and gives it to the user. An existing file keeps its owner: another user may
+/// have put it into a directory that others can write to.
 fn make_log(path: &Path, user: &SystemUser) -> io::Result<()> {
     let made = OpenOptions::new().append(true).create_new(true).mode(0o640).open(path);
     match made {
         Ok(file) => give(&file, user),
-        // whether it can be opened is said when it is
+        // whether the server can open it shows later
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Makes the directory of certificates by ACME, with those above it that are missing, and gives what it makes
-/// to the user.
+/// Makes the directory of certificates by ACME, with missing directories above it, and gives those
+/// it makes to the user.
 fn make_storage(config: &Config, user: Option<&SystemUser>) -> Result<(), PrivilegeError> {
     if !config.sites.iter().any(SiteConfig::has_acme) {
         return Ok(());

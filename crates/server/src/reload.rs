@@ -1,9 +1,8 @@
-//! From a changed configuration file to everything that takes the place of what runs, or the reason
+//! Turns a changed configuration file into everything that replaces what runs, or into the reason
 //! why nothing changes.
 //!
 //! [`prepare`] may block (files, name lookups, slow disks) and runs on a thread of its own. It
-//! touches nothing that serves clients. What it returns is put in force by [`run`](crate::run) in
-//! one go.
+//! touches nothing that serves clients. [`run`](crate::run) puts its result in force as a whole.
 
 use crate::admin::AdminListener;
 use crate::ban_files::{self, BanFileError, SaidBans};
@@ -36,31 +35,31 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt, io};
 
-/// What runs now, as far as a reload can keep it.
+/// The parts of the running server, as far as a reload can keep them.
 pub struct Current {
     /// The configuration in force.
     pub config: Config,
-    /// What it came to.
+    /// The configuration resolved for this machine.
     pub plan: Plan,
-    /// What is served.
+    /// The content of the sites.
     pub content: Arc<Content>,
-    /// Its identities, where TLS is spoken.
+    /// The certificates of the sites and listeners, where there is TLS.
     pub certificates: Arc<Certificates>,
-    /// Where it is logged.
+    /// The logs.
     pub logs: Arc<Logs>,
-    /// What the groups share.
+    /// The parts that all groups of workers share.
     pub common: Common,
-    /// The groups that do not retire: their numbers and what they were made for.
+    /// The groups that do not retire: their numbers and plans.
     pub groups: Vec<(u64, GroupPlan)>,
     /// The listening sockets.
     pub listeners: Arc<Mutex<Listeners>>,
-    /// What may be reached since the start.
+    /// The files and addresses that the sandbox allows since the start.
     pub sandbox: Sandbox,
-    /// Have the commands and programs of the file run, if there were some at the start.
+    /// The launchers of the file's commands and programs, if there were some at the start.
     pub launchers: Launchers,
-    /// What the admin listener reports.
+    /// The state that the admin listener reports.
     pub status: Arc<Status>,
-    /// Reads sets of the firewall, if rules named some at the start.
+    /// The thread that reads sets of the firewall, if rules named some at the start.
     pub sets: Option<Arc<SetReader>>,
 }
 
@@ -68,59 +67,59 @@ pub struct Current {
 pub struct NextConfiguration {
     /// The new configuration.
     pub config: Config,
-    /// What it comes to.
+    /// The configuration resolved for this machine.
     pub plan: Plan,
-    /// What is served; the same object if nothing about it changes.
+    /// The content of the sites; the same object if nothing about it changes.
     pub content: Arc<Content>,
-    /// The server's identities, where TLS is spoken.
+    /// The certificates of the sites and listeners, where there is TLS.
     pub certificates: Arc<Certificates>,
-    /// The applications behind; those that have not changed are the same objects.
+    /// The applications; those that have not changed are the same objects.
     pub applications: Arc<Applications>,
-    /// Where it is logged. Files that are still wanted are still open.
+    /// The logs. Files that are still wanted stay open.
     pub logs: Arc<Logs>,
-    /// Threads for jobs, and new ones if their number changes.
+    /// The parts that all groups of workers share, with new helper threads if their number changes.
     pub common: Common,
-    /// Groups that go on with other settings.
+    /// The groups that go on, with their new settings.
     pub kept: Vec<(u64, GroupPlan)>,
-    /// Groups that begin.
+    /// The new groups.
     pub begun: Vec<Prepared>,
-    /// The admin listener, if it is another one.
+    /// The admin listener, if it changes.
     pub admin: ChangeTo<Option<AdminListener>>,
-    /// What files say of bans, if they were read.
+    /// The bans in files, if these were read.
     pub bans: Option<SaidBans>,
-    /// The launchers that have read something else than they have.
+    /// The launchers that have read a different configuration than they have in force.
     pub launchers: Launchers,
-    /// What was changed, in lines, if it was not the file that was read.
+    /// The changes, in lines, if they do not come from the file.
     pub said: String,
-    /// What the file says and hardly means.
+    /// Warnings about settings in the file that are hardly intended.
     pub warnings: Vec<String>,
 }
 
-/// Whether something changes.
+/// A change of a part, if there is one.
 pub enum ChangeTo<T> {
-    /// It stays.
+    /// The part stays.
     None,
-    /// This comes instead.
+    /// The part is replaced by this one.
     To(T),
 }
 
-/// Why a reload changes nothing.
+/// The reason why a reload changes nothing.
 #[derive(Debug)]
 pub enum ReloadError {
-    /// What a program wants of its rules cannot be.
+    /// The rules of a program cannot be put in force.
     Agent {
-        /// Its name.
+        /// The name of the program.
         owner: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The file wants stages, and there are none.
+    /// The file wants stages, and the server runs without.
     Isolated,
-    /// The configuration is wrong, everything listed.
+    /// The configuration is wrong; all problems are listed.
     Configuration(Vec<Problem>),
     /// An assignment is wrong.
     Set(SetError),
-    /// Something can be decided at the start only.
+    /// A setting can only change at a restart.
     Restart {
         /// The setting.
         key: &'static str,
@@ -129,15 +128,15 @@ pub enum ReloadError {
     Listen(ListenError),
     /// The commands of the file cannot be run.
     Launcher(LauncherError),
-    /// Something lies where the server may not reach since its start.
+    /// A file or an address is outside of what the sandbox allows since the start.
     Outside(Outside),
-    /// Classes and rules are no policy.
+    /// Classes and rules are not a valid policy.
     Policy(PolicyError),
     /// The content cannot be served.
     Content(OpenError),
     /// A certificate cannot be used.
     Certificate(CertificateError),
-    /// None of the certificates whose files have changed can be used.
+    /// No certificate whose files have changed can be used.
     Renewal(String),
     /// A file of bans cannot be used.
     Bans(BanFileError),
@@ -145,20 +144,20 @@ pub enum ReloadError {
     Sets(&'static str),
     /// The access log cannot be written.
     Log(LogError),
-    /// No body can be on disk.
+    /// Request bodies cannot be stored on disk.
     Spool(SpoolError),
-    /// The machine has nothing left: descriptors, threads, memory.
+    /// The machine has no descriptors, threads or memory left.
     Resources(io::Error),
-    /// There is no file to read again.
+    /// The configuration does not come from a file.
     NoFile,
     /// The server is about to stop.
     Stopping,
-    /// Another process is about to take its place.
+    /// Another process is about to take the server's place.
     Handing,
 }
 
 impl ReloadError {
-    /// The exit code of a command that meets it.
+    /// The exit code of a command that gets this error.
     pub fn code(&self) -> u8 {
         match self {
             ReloadError::Configuration(_) => 78,
@@ -209,11 +208,11 @@ impl fmt::Display for ReloadError {
 
 impl std::error::Error for ReloadError {}
 
-/// Reads `file` and prepares what it says. Until the result is put in force, everything goes on as
-/// before; if it is dropped, nothing has happened.
+/// Reads `file` and prepares its configuration. Until the result is put in force, everything goes
+/// on as before; dropping it has no effect.
 ///
 /// # Errors
-/// What is in the way.
+/// The reason why it cannot be used.
 pub fn prepare(file: &Path, current: &Current) -> Result<NextConfiguration, ReloadError> {
     let read = config_file::load_and_warn(file, Depth::Text);
     let (config, warnings) = read.map_err(ReloadError::Configuration)?;
@@ -232,10 +231,10 @@ pub fn prepare(file: &Path, current: &Current) -> Result<NextConfiguration, Relo
     Ok(NextConfiguration { warnings, bans, ..next })
 }
 
-/// Prepares a configuration that the program has given of which the server is a part.
+/// Prepares a configuration from the program that the server is a part of.
 ///
 /// # Errors
-/// What is in the way.
+/// The reason why it cannot be used.
 pub fn prepare_given(config: Config, current: &Current) -> Result<NextConfiguration, ReloadError> {
     let certificates = Certificates::open(&config, &current.certificates, Vec::new());
     let certificates = Arc::new(certificates.map_err(ReloadError::Certificate)?);
@@ -244,10 +243,10 @@ pub fn prepare_given(config: Config, current: &Current) -> Result<NextConfigurat
     Ok(NextConfiguration { bans, ..next })
 }
 
-/// Prepares what runs now, but for a change of what a program has added.
+/// Prepares the current configuration with a change of the rules that a program has added.
 ///
 /// # Errors
-/// What is in the way.
+/// The reason why it cannot be used.
 pub fn change_of(
     owner: &str,
     change: &PolicyChange,
@@ -260,11 +259,11 @@ pub fn change_of(
     prepare_config(config, Arc::clone(&current.certificates), said, file, current)
 }
 
-/// Prepares what runs now, but for `assignments` to settings of classes and rules, which hold through reloads if
-/// they are `kept`. `file` is where what runs now came from.
+/// Prepares the current configuration with `assignments` to settings of classes and rules, which
+/// survive reloads if they are `kept`. `file` is the file of the current configuration.
 ///
 /// # Errors
-/// What is in the way.
+/// The reason why it cannot be used.
 pub fn change(
     assignments: &[String],
     kept: bool,
@@ -276,10 +275,10 @@ pub fn change(
     prepare_config(config, Arc::clone(&current.certificates), said, file, current)
 }
 
-/// Prepares what runs now, with a rule more or less from the command line.
+/// Prepares the current configuration with a rule that is added or removed by command.
 ///
 /// # Errors
-/// What is in the way.
+/// The reason why it cannot be used.
 pub fn change_rule(
     change: &RuleChange,
     file: &Path,
@@ -293,19 +292,19 @@ pub fn change_rule(
     prepare_config(config, Arc::clone(&current.certificates), said, file, current)
 }
 
-/// What `forebay policy rule` asks for.
+/// A change by `forebay policy rule`.
 #[derive(Clone, Debug)]
 pub enum RuleChange {
-    /// A rule of this name, by these assignments.
+    /// Adds a rule with this name and these assignments.
     Add(String, Vec<String>),
-    /// It goes.
+    /// Removes the rule with this name.
     Remove(String),
 }
 
-/// Prepares what runs now, with the certificates whose files have changed.
+/// Prepares the current configuration with the certificates whose files have changed.
 ///
 /// # Errors
-/// What is wrong with them, if there is nothing to be taken over.
+/// The errors of the certificates, if none of them can be used.
 pub fn renew(current: &Current) -> Result<NextConfiguration, ReloadError> {
     let Renewed { certificates, taken, errors } = current.certificates.renewed(&current.config);
     let is_new = !taken.is_empty();
@@ -333,10 +332,10 @@ pub fn renew(current: &Current) -> Result<NextConfiguration, ReloadError> {
     })
 }
 
-/// Prepares what runs now, with what sets of the firewall hold by now.
+/// Prepares the current configuration with the present elements of sets of the firewall.
 ///
 /// # Errors
-/// What is in the way.
+/// The reason why it cannot be used.
 pub fn with_sets(
     sets: AddressSets,
     file: &Path,
@@ -356,7 +355,7 @@ fn prepare_config(
 ) -> Result<NextConfiguration, ReloadError> {
     at_the_start_only(&config, &current.config)?;
     sets::fill(&mut config, current.sets.as_deref()).map_err(ReloadError::Sets)?;
-    // a stage reads no file again
+    // a stage reads the file only at its start
     let read = config.place.is_none().then_some(file);
     let needs = SandboxNeeds::of(&config, read, None);
     current.sandbox.allows(&needs).map_err(ReloadError::Outside)?;
@@ -367,7 +366,7 @@ fn prepare_config(
     let mut plan = plan.map_err(ReloadError::Policy)?;
     plan.ranks.slots = current.common.register.ledgers(&plan.policy);
     let content = if plan.site == current.plan.site {
-        // what new content would read at once
+        // new content reads files of users and error pages at once, so the old one does so, too
         current.content.look_at_users();
         current.content.look_at_pages();
         Arc::clone(&current.content)
@@ -387,7 +386,7 @@ fn prepare_config(
     let counted = current.common.register.totals();
     let logs = open_logs(&config, Some((&current.logs, &counted))).map_err(ReloadError::Log)?;
     let mut common = current.common.clone();
-    // shares and ledgers of classes reach threads that are there
+    // running threads can take over new shares and ledgers of classes
     let same_helpers =
         plan.helpers == current.plan.helpers && current.common.ranks.can_become(&plan.ranks);
     if !same_helpers {
@@ -425,7 +424,7 @@ fn prepare_config(
     })
 }
 
-/// The admin listener that `plan` wants.
+/// The admin listener of `plan`, if it has one.
 fn admin(
     plan: &Plan,
     certificates: &Certificates,
@@ -446,7 +445,7 @@ fn admin(
     made.map(Some)
 }
 
-/// What is done once, when the process has still all its privileges.
+/// Checks the settings that need privileges which the process has only at its start.
 fn at_the_start_only(next: &Config, now: &Config) -> Result<(), ReloadError> {
     let sets_interval = now.firewall.sets_interval;
     let firewall = FirewallSettings { sets_interval, ..next.firewall.clone() };
@@ -467,8 +466,8 @@ fn at_the_start_only(next: &Config, now: &Config) -> Result<(), ReloadError> {
     }
 }
 
-/// The logs that `config` names. Those that are open in `previous` stay so, and the sites go on with
-/// what was counted.
+/// Opens the logs of `config`. Those that are open in `previous` stay open, and the
+/// counts of the sites go on.
 ///
 /// # Errors
 /// When a file cannot be opened.
@@ -481,7 +480,7 @@ pub fn open_logs(
     Logs::open(&config.log, &sites, config.durations, previous)
 }
 
-/// Sockets and workers for new groups of a plan.
+/// Opens the sockets and prepares the workers for new groups of a plan.
 fn begin(
     groups: Vec<GroupPlan>,
     plan: &Plan,
@@ -504,13 +503,13 @@ fn begin(
         Err(error) => Err(ReloadError::Listen(error)),
     });
     if begun.is_err() {
-        // clients would wait in the queues of these for ever
+        // clients would wait in the queues of the new sockets for ever
         listeners.undo(&wanted(&current.plan));
     }
     begun
 }
 
-/// Every address that is listened on.
+/// The address of each listener, with those of the admin listener.
 pub fn wanted(plan: &Plan) -> Vec<Listen> {
     let admin = plan.admin.iter().flat_map(|admin| &admin.listen);
     let endpoints = plan.groups.iter().flat_map(|group| &group.listen).chain(admin);

@@ -1,17 +1,17 @@
-//! A configuration in, a running server out; it returns when the server has stopped.
+//! Runs a server with a configuration, and returns when the server has stopped.
 //!
-//! Signals and commands arrive here, and only here: this thread decides, one event after another.
+//! Signals and commands reach one thread, the main thread, which handles one event after another.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `start` | from a configuration to a server that runs |
-//! | `commands` | what commands are answered |
-//! | `takeover` | a reload: asked for, prepared, put in force |
+//! | `start` | starts a server with a configuration |
+//! | `commands` | answers commands |
+//! | `takeover` | a reload: requested, prepared, put in force |
 //! | `bans` | clients that an operator keeps out for a time |
-//! | `housekeeping` | what is kept going beside requests: signs of life, gate, firewall, certificates |
+//! | `housekeeping` | tasks beside requests: watchdog messages, gate, firewall, certificates |
 //! | `upgrade` | another process takes the place of this one, or this one of another |
-//! | [`guest`] | a server that is a part of another program |
-//! | `drain` | how it ends: replaced, drained, stopped |
+//! | [`guest`] | a server inside another program |
+//! | `drain` | the end of a server: replaced, drained, stopped |
 
 mod bans;
 mod commands;
@@ -62,7 +62,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use takeover::{Reload, Wanted};
 
-/// What the main thread waits for.
+/// An event that the main thread waits for.
 enum Event {
     Signal(i32),
     /// A thread of the group with this number has ended.
@@ -71,61 +71,62 @@ enum Event {
     Prepared(Result<Box<NextConfiguration>, ReloadError>),
     /// Files of certificates have changed.
     CertificatesChanged,
-    /// Sets of the firewall that rules name hold something else than what is in force.
+    /// Sets of the firewall that rules name have other elements than the ones in force.
     SetsChanged(AddressSets),
-    /// Files that say who is banned have changed.
+    /// Files with bans have changed.
     BansChanged(ChangedBans),
-    /// Of whoever takes, or has taken, the place of this process.
+    /// An event from the process that takes, or has taken, the place of this one.
     Successor(SuccessorEvent),
-    /// The program of which the server is a part ends it, within this time.
+    /// The program that the server is a part of ends it, within this time.
     EndWithin(Duration),
-    /// It gives the server another configuration.
+    /// The program that the server is a part of gives it another configuration.
     Given(Box<Config>, Sender<CommandAnswer>),
-    /// Which connections a server has that was replaced; `None` if it has ended.
+    /// A replaced server has reported its open connections; `None` if it has ended.
     EarlierHas(u32, Option<OpenConnections>),
 }
 
-/// What is to be done a little later.
+/// A task for a later time.
 enum Later {
-    /// These groups leave the listeners, some of which get no new connections any more.
+    /// Retire these groups, which leave the listeners. Some of their sockets get no new connections any more.
     Retire(Vec<u64>),
-    /// No engine accepts any more from those that were left.
+    /// Close the sockets that were left, as no engine accepts from them any more.
     Close,
-    /// The service manager wants to hear that the loops turn.
+    /// Report to the service manager's watchdog that the loops turn.
     Watchdog,
-    /// The operator should hear which certificates expire soon.
+    /// Warn the operator of certificates that expire soon.
     Certificates,
-    /// Interfaces and addresses may have come or gone.
+    /// Look for interfaces and addresses that have come or gone.
     Gate,
-    /// Bans may have ended.
+    /// End bans whose time is over.
     Bans,
-    /// Another server may have given back what is counted together.
+    /// Look for what another server has given back of the shared counts.
     Shared,
-    /// Clients that are idle have had the time to ask once more.
+    /// Go on with the drain: idle clients have had the time for one more request.
     Drain,
-    /// Another server has the clients, and what was on its way to this one has arrived.
+    /// Leave the clients to the successor: the connections that were on their way
+    /// to this server have arrived.
     LeaveClients,
-    /// The wait before a drain is over.
+    /// Begin the drain after the wait before it.
     Begin,
-    /// The time for a drain is nearly over.
+    /// Send the goodbye to clients of WebSockets: the time for the drain is nearly over.
     Farewell,
-    /// The time for a drain is over.
+    /// Stop: the time for the drain is over.
     Stop,
-    /// Servers that were replaced have had the time to end.
+    /// Wait for replaced servers no longer: they have had the time to end.
     LeaveEarlier,
 }
 
-/// The parts of a running server that its main thread holds.
+/// The state of a running server, which its main thread holds.
 struct Server {
     config: Config,
-    /// Where it came from, if it can be read again.
+    /// The file of the configuration, if it can be read again.
     file: Option<PathBuf>,
     plan: Plan,
     common: Common,
     listeners: Arc<Mutex<Listeners>>,
-    /// With their numbers, oldest first, and whether they retire.
+    /// Each group with its number, oldest first, and whether it retires.
     groups: Vec<(u64, bool, WorkerGroup)>,
-    /// Groups there have been.
+    /// The number of groups that were started so far.
     numbered: u64,
     status: Arc<Status>,
     admin: Option<RunningAdmin>,
@@ -133,58 +134,59 @@ struct Server {
     sandbox: Sandbox,
     notifier: Notifier,
     reload: Reload,
-    /// Clients that an operator keeps out.
+    /// The clients and networks that are banned.
     bans: BanList,
-    /// The files that say some of them.
+    /// The files with bans.
     ban_files: Arc<WatchedBanFiles>,
-    /// Reads sets of the firewall, if rules named some at the start.
+    /// The thread that reads sets of the firewall, if rules named some at the start.
     sets: Option<Arc<SetReader>>,
-    /// A thread looks for certificates that change.
+    /// Whether a thread looks for certificates that change.
     watches_certificates: bool,
-    /// The thread that gets certificates by ACME, if there was ever one to get.
+    /// The thread that gets certificates by ACME, if there ever was one to get.
     acme: Option<AcmeThread>,
-    /// Have the commands and programs of the file run, if there were some at the start.
+    /// The launchers of the file's commands and programs, if there were some at the start.
     launchers: Launchers,
-    /// A thread checks applications.
+    /// Whether a thread checks applications.
     keeps_up_applications: bool,
     /// The thread that sends spans to a collector.
     exporter: Exporter,
-    /// The thread that counts and logs what the kernel has answered.
+    /// The thread that counts and logs the answers that the kernel has given.
     answers: Option<AnswersThread>,
-    /// To the supervisor, which keeps the gate.
+    /// The connection to the supervisor, which keeps the gate.
     gate_line: Option<GateLine>,
-    /// What was said last of why the gate is not attached everywhere.
+    /// The last reported reason why the gate is not attached everywhere.
     gate_trouble: Option<String>,
     later: Vec<(Instant, Later)>,
-    /// Other processes have the clients that come from now on.
+    /// Whether other processes get the clients that come from now on.
     is_replaced: bool,
     /// The program that this process runs.
     program: RunningProgram,
-    /// The user that this process was before it gave privileges up.
+    /// The user of this process before it gave up its privileges.
     started_by: u32,
-    /// Another process is about to take the place of this one.
+    /// Whether another process is about to take the place of this one.
     is_handing: bool,
-    /// An operator has asked for an upgrade, which the service manager is to carry out.
+    /// An upgrade that an operator has announced, and that the service manager carries out.
     expected: ExpectedUpgrade,
-    /// Servers that were replaced and have connections yet, oldest first.
+    /// The replaced servers that still have connections, oldest first.
     earlier: EarlierServers,
-    /// What is counted together with them, and with the server that replaces this one.
+    /// The limits that this server counts together with those, and with its successor.
     shared: Option<SharedLimits>,
-    /// A signal began the drain, and not the time after which stages that were replaced drain by themselves.
+    /// Whether a signal began the drain. Replaced stages drain after a time without one.
     was_told_to_drain: bool,
-    /// The signal after which clients are still accepted for a while.
+    /// The signal that began the wait before the drain, in which clients are still accepted.
     waiting: Option<i32>,
-    /// The signal that began the drain, or the wait before it, and when.
+    /// The cause of the drain, or of the wait before it, and its time.
     draining: Option<(&'static str, Instant)>,
     to_main: Sender<Event>,
     events: Receiver<Event>,
 }
 
-/// Serves what `config` says until a signal ends it. `file` is where it came from, if it is to be
-/// read again at a reload; `before` is the control socket of a server whose place this one is to take, and who has started it for that; `ready` is called when clients are served.
+/// Serves `config` until a signal ends the server. `file` is where it was read from, if reloads are
+/// to read it again. `before` is the control socket of the server whose place this one takes, and
+/// the command that has started it for that. `ready` is called when clients are served.
 ///
 /// # Errors
-/// What is in the way at the start, or how a loop failed.
+/// The obstacle at the start, or the way a loop failed.
 pub fn run(
     config: Config,
     file: Option<PathBuf>,
@@ -192,7 +194,7 @@ pub fn run(
     ready: Ready,
 ) -> Result<(), RunError> {
     process::return_large_blocks();
-    // signals wait for a thread that listens before there is anything they could interrupt
+    // signals must be caught before there is anything that they could interrupt
     let (to_main, events) = unbounded();
     let signals = start::catch_signals(config.place.is_some())
         .map_err(resources("descriptors for signals"))?;
@@ -209,12 +211,12 @@ pub fn run(
 }
 
 impl Server {
-    /// Where a browser of this machine finds it.
+    /// The first URL at which a browser on this machine finds the server.
     fn first_address(&self) -> Option<String> {
         self.listeners().local_url(&self.plan.groups.first()?.listen)
     }
 
-    /// Starts a group. Returns its number.
+    /// Starts a group of workers. Returns its number.
     fn begin(&mut self, prepared: engines::Prepared) -> io::Result<u64> {
         self.numbered += 1;
         let (number, to_main) = (self.numbered, self.to_main.clone());
@@ -224,7 +226,7 @@ impl Server {
         Ok(number)
     }
 
-    /// Waits for signals, for commands and for the groups to end.
+    /// Handles events until all groups have ended.
     fn serve(mut self) -> Result<(), RunError> {
         let mut ended = Ended::default();
         let mut failure = None;
@@ -233,7 +235,7 @@ impl Server {
                 Some(Event::Signal(SIGUSR1)) => self.reopen_logs(),
                 Some(Event::Signal(SIGUSR2)) => self.be_replaced(self.config.timeouts.drain),
                 Some(Event::Signal(UPGRADED)) => self.be_replaced(self.config.timeouts.upgrade),
-                // the supervisor replaces stages
+                // stages are replaced by the supervisor instead
                 Some(Event::Signal(SIGHUP)) if self.config.place.is_some() => {}
                 Some(Event::Signal(SIGHUP)) => self.ask_for(Wanted::File, None),
                 Some(Event::Signal(signal)) => self.end(signal),
@@ -273,7 +275,7 @@ impl Server {
         }
     }
 
-    /// The next event, or `None` when something that was put off has been done.
+    /// The next event, or `None` when a task was due and has been done.
     fn next_event(&mut self) -> Option<Event> {
         let due = self.later.iter().map(|(due, _)| *due).min();
         let Some(due) = due else { return self.events.recv().ok() };
@@ -303,7 +305,7 @@ impl Server {
                 Later::Farewell => self.end_web_sockets(),
                 Later::Stop => {
                     let open = self.common.admission.open();
-                    // the program has said how long
+                    // the program has chosen the time itself
                     if !self.config.is_guest {
                         say(format_args!(
                             "{:?} of draining are over, connections still open: {open}: stopping now",

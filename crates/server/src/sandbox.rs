@@ -1,9 +1,9 @@
-//! What the server may reach in the file system from its start on (Landlock): what it serves, to
-//! read; what it logs to, to write; nothing else. A mistake in the server, or in a link that a user
-//! put into a root, cannot lead further.
+//! The sandbox (Landlock): the parts of the file system that the server may use from its start on,
+//! which are its content for reading and its logs for writing, and little else. A mistake in the
+//! server, or a link that a user has put into a root, cannot lead further.
 //!
-//! It holds for the thread that [`confine`]s itself and those it starts, and cannot be taken back. A
-//! reload that needs more fails as a whole.
+//! The sandbox holds for the thread that calls [`confine`] and those it starts, and cannot be
+//! undone. A reload that needs more fails as a whole.
 
 mod needs;
 mod stage_needs;
@@ -21,21 +21,22 @@ use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The newest kernel interface that is asked for (Linux 6.10); older ones confine as far as they can.
+/// The newest kernel interface that is used (Linux 6.10); older kernels confine as far as they can.
 const INTERFACE: ABI = ABI::V5;
 
-/// What holds since the start.
+/// The sandbox that is in force since the start.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
-    /// What may be reached; `None` if everything may.
+    /// The allowed places; `None` if everything is allowed.
     within: Option<Vec<Reachable>>,
 }
 
-/// A place that may be reached: what was at its path at the start. What takes that place later is another one.
+/// An allowed place: the file that was at its path at the start. A file that takes its
+/// place later is not allowed.
 #[derive(Clone, Debug)]
 struct Reachable {
     need: NeededPath,
-    /// Its file system, and its number there.
+    /// The file's device and inode number.
     identity: (u64, u64),
 }
 
@@ -51,12 +52,12 @@ fn identity_of(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Something lies outside of what the server may reach.
+/// A setting needs a file outside of the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outside {
-    /// The setting that needs it.
+    /// The setting.
     pub key: &'static str,
-    /// What it needs.
+    /// The file or directory.
     pub path: PathBuf,
 }
 
@@ -72,10 +73,10 @@ impl fmt::Display for Outside {
     }
 }
 
-/// The kernel does not confine, but is told to.
+/// The sandbox is required, and the kernel does not support it.
 #[derive(Debug)]
 pub struct SandboxError {
-    /// What is missing.
+    /// The missing feature.
     pub reason: String,
 }
 
@@ -87,10 +88,10 @@ impl fmt::Display for SandboxError {
 
 impl std::error::Error for SandboxError {}
 
-/// Confines the calling thread, and all it starts, to `needs`, as `setting` says.
+/// Confines the calling thread, and all threads that it starts, to `needs`, as far as `setting` demands.
 ///
 /// # Errors
-/// If it must be and cannot.
+/// If the setting requires the sandbox, and it is not possible.
 pub fn confine(needs: SandboxNeeds, setting: Confine) -> Result<Sandbox, SandboxError> {
     if setting == Confine::Off {
         return Ok(Sandbox { within: None });
@@ -109,7 +110,7 @@ pub fn confine(needs: SandboxNeeds, setting: Confine) -> Result<Sandbox, Sandbox
     }
 }
 
-/// What is not there cannot be allowed.
+/// Applies the rules. A file that does not exist cannot be allowed.
 fn restrict(
     needs: SandboxNeeds,
     within: &mut Vec<Reachable>,
@@ -129,7 +130,7 @@ fn restrict(
         let Some(identity) = identity_of(&need.path) else { continue };
         let access = match need.path.is_dir() {
             true => need.what.access(),
-            // rights to what is in a directory mean nothing for a file
+            // rights for the contents of a directory are invalid for a file
             false => need.what.access() & AccessFs::from_file(INTERFACE),
         };
         rules = rules.add_rule(PathBeneath::new(place, access))?;
@@ -138,10 +139,11 @@ fn restrict(
     Ok(rules.restrict_self()?.ruleset)
 }
 
-/// What Landlock can keep stages from on this machine: files, ports of TCP, abstract sockets and signals.
+/// From what Landlock can keep stages on this machine: files, TCP ports, and both
+/// abstract sockets and signals.
 pub fn kernel_confines() -> [bool; 3] {
     let strict = || Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
-    // nothing is confined by rules that no thread takes for itself
+    // a ruleset confines no thread until a thread applies it
     let files = strict().handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create);
     let ports = strict().handle_access(AccessNet::from_all(ABI::V4)).and_then(Ruleset::create);
     let scopes = strict().scope(Scope::from_all(ABI::V6)).and_then(Ruleset::create);
@@ -149,14 +151,14 @@ pub fn kernel_confines() -> [bool; 3] {
 }
 
 impl Sandbox {
-    /// Whether everything can be reached that `needs` names and that is there, or is to be made.
+    /// Checks that the sandbox allows everything in `needs` that exists or will be made.
     ///
     /// # Errors
-    /// The first thing that cannot.
+    /// The first place that is not allowed.
     pub fn allows(&self, needs: &SandboxNeeds) -> Result<(), Outside> {
         let Some(within) = &self.within else { return Ok(()) };
         let is_outside = |need: &&NeededPath| {
-            // what there is nothing to read of is missing in any case
+            // a missing file cannot be read, with or without a sandbox
             let matters =
                 need.is_of_setting() && (need.what != PathUse::Read || need.path.exists());
             matters && !within.iter().any(|known| known.covers(need))
@@ -167,7 +169,7 @@ impl Sandbox {
         }
     }
 
-    /// Whether the kernel confines the server.
+    /// Whether the sandbox is in force.
     pub fn is_on(&self) -> bool {
         self.within.is_some()
     }
@@ -216,7 +218,7 @@ mod tests {
             assert_eq!(kind(fs::write(root.join("new"), "")), ErrorKind::PermissionDenied);
             assert_eq!(kind(fs::read(other.join("file")).map(drop)), ErrorKind::PermissionDenied);
             assert_eq!(kind(fs::read("/etc/passwd").map(drop)), ErrorKind::PermissionDenied);
-            // it is opened to be locked, and no file is read in it
+            // the directory can be opened for a lock, but its files cannot be read
             drop(fs::File::open(&sockets).unwrap());
             assert_eq!(kind(fs::read(sockets.join("file")).map(drop)), ErrorKind::PermissionDenied);
             assert_eq!(sandbox.allows(&again), Ok(()));
@@ -227,7 +229,7 @@ mod tests {
         });
         let outcome = confined.join();
         if let Ok(Some((root, later, sandbox))) = &outcome {
-            // what was not there, and what has taken the place of something, was not allowed
+            // neither a new directory nor a replacement of an old one is allowed
             fs::create_dir(later).unwrap();
             fs::rename(root, base.join("old")).unwrap();
             fs::create_dir(root).unwrap();

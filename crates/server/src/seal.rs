@@ -1,11 +1,12 @@
-//! What a process of a stage gives up once it has what it needs.
+//! The seal: what a process of a stage gives up once it has what it needs.
 //!
-//! *Process* decides by what it was told at its start, and has the connections of the stage before, and those to the
-//! next that the supervisor makes for it. Code that has taken it over reads no file and opens no connection
-//! (`forebay_sys::seal`); it can answer wrongly what it is asked, and ask the next stage, which holds the rules again.
+//! *Process* decides with what it got at its start, and has connections from the stage before, and
+//! to the next stage those that the supervisor makes for it. Attackers who have taken it over can
+//! read no file and open no connection (`forebay_sys::seal`); they can give wrong answers to its
+//! requests, and send requests to the next stage, which checks the rules again.
 //!
-//! *Receive* and *respond* open connections and files as Landlock lets them, and leave other processes and the kernel
-//! alone (`forebay_sys::restrain`).
+//! *Receive* and *respond* open the connections and files that Landlock allows, and cannot reach
+//! other processes or unusual parts of the kernel (`forebay_sys::restrain`).
 
 use crate::privileges::PrivilegeError;
 use forebay_config::{Config, Confine, GateMode, Role};
@@ -14,10 +15,10 @@ use forebay_sys::stderr::say;
 use forebay_sys::{broker, privileges, restrain, seal as kernel};
 use std::fmt;
 
-/// The kernel seals nothing, but is told to.
+/// The seal is required, and the kernel does not support it.
 #[derive(Debug)]
 pub struct SealError {
-    /// What is missing.
+    /// The missing feature.
     pub reason: String,
 }
 
@@ -29,16 +30,16 @@ impl fmt::Display for SealError {
 
 impl std::error::Error for SealError {}
 
-/// Whether the process that this configuration is for is sealed, if the kernel can.
+/// Whether the process of this configuration is sealed, if the kernel supports it.
 pub fn is_sealed(config: &Config) -> bool {
     let place = config.place.as_ref();
     place.is_some_and(|place| place.role == Role::Process)
-        // else it must connect itself
+        // without the supervisor's help it would have to connect by itself
         && broker::is_offered()
         && config.sandbox.seccomp != Confine::Off
 }
 
-/// Where the process that this configuration is for finds files.
+/// The place where the process of this configuration finds files.
 pub fn files(config: &Config) -> FilesLocation {
     match &config.place {
         Some(place) if place.role == Role::Process => {
@@ -51,10 +52,10 @@ pub fn files(config: &Config) -> FilesLocation {
     }
 }
 
-/// Gives up the rights of root, before there are threads.
+/// Gives up the privileges of root, before there are threads.
 ///
 /// # Errors
-/// What the kernel says; the process must then end.
+/// The error of the kernel; the process must then end.
 pub fn give_up(config: &Config) -> Result<(), PrivilegeError> {
     let is_another = privileges::become_nobody(Some(std::os::unix::process::parent_id()));
     let is_another = is_another.map_err(|error| PrivilegeError::Refused { error })?;
@@ -64,11 +65,11 @@ pub fn give_up(config: &Config) -> Result<(), PrivilegeError> {
     Ok(())
 }
 
-/// A process of *process* gets nothing new from the kernel from here on, and one of another stage reaches no other
-/// process. Says whether it is sealed.
+/// Seals a process of *process*, which gets nothing new from the kernel from here on, and keeps one
+/// of another stage from other processes. The result is whether the process is sealed.
 ///
 /// # Errors
-/// If that must be and cannot.
+/// If the setting requires it, and it is not possible.
 pub fn seal(config: &Config) -> Result<bool, SealError> {
     let Some(place) = config.place.as_ref().filter(|_| config.sandbox.seccomp != Confine::Off)
     else {
@@ -95,7 +96,7 @@ pub fn seal(config: &Config) -> Result<bool, SealError> {
     }
 }
 
-/// Says once for all instances what one that was taken over could do.
+/// Logs, once for all instances of a stage, what an attacker in one of them could do.
 fn miss(config: &Config, what: &str) {
     if let Some(place) = config.place.as_ref().filter(|place| place.instance == 1) {
         say(format_args!("stage {} is less confined: {what}", place.role));

@@ -1,5 +1,5 @@
-//! Where bodies of requests are on disk: the directory is opened while the server has its rights, and tried out
-//! without them.
+//! The directory for bodies of requests: it is opened while the server has its privileges, and
+//! tested without them.
 
 use crate::plan::MachineResources;
 use forebay_config::{Config, Role};
@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, io};
 
-/// So many descriptors leave room for one body: it takes two, and its request has one.
+/// The number of descriptors for each body on disk: the body takes two, and its request one.
 const DESCRIPTORS: u64 = 16;
 
-/// No body can be in the directory.
+/// Bodies cannot be stored in the directory.
 #[derive(Debug)]
 pub struct SpoolError {
     /// The directory.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub error: io::Error,
 }
 
@@ -40,10 +40,10 @@ impl fmt::Display for SpoolError {
 
 impl std::error::Error for SpoolError {}
 
-/// Opens the directory that the configuration names, if this process asks applications.
+/// Opens the directory of the configuration, if this process passes requests on to applications.
 ///
 /// # Errors
-/// It is none, or is not there.
+/// It does not exist, or is not a directory.
 pub fn open(config: &Config, descriptors: u64) -> Result<Option<Arc<Spool>>, SpoolError> {
     let Some(path) = config.spool_dir.as_deref() else { return Ok(None) };
     let role = config.place.as_ref().map(|place| place.role);
@@ -54,16 +54,16 @@ pub fn open(config: &Config, descriptors: u64) -> Result<Option<Arc<Spool>>, Spo
     Spool::open(path, bytes, files).map(Some).map_err(|error| of(path, error))
 }
 
-/// Whether files can be made there, as this process is now.
+/// Checks that this process can make files in the directory now.
 ///
 /// # Errors
-/// They cannot.
+/// If it cannot.
 pub fn try_out(spool: &Spool, path: &Path) -> Result<(), SpoolError> {
     spool.try_out().map_err(|error| of(path, error))
 }
 
-/// The same as [`open`] and [`try_out`] for a configuration that follows another: what bodies have there counts on, if
-/// it is the same directory.
+/// As [`open`] and [`try_out`], for a configuration that follows another. If the directory is the
+/// same, its counts of bodies go on.
 ///
 /// # Errors
 /// As for these.
@@ -74,7 +74,7 @@ pub fn reopen(
     known: Option<&Arc<Spool>>,
 ) -> Result<Option<Arc<Spool>>, SpoolError> {
     let is_same = config.spool_dir == before.spool_dir;
-    // what was moved away or removed is another directory
+    // a directory that was moved away or removed is replaced by a new one
     if let Some(known) = known.filter(|known| is_same && known.try_out().is_ok()) {
         return Ok(Some(Arc::clone(known)));
     }
@@ -85,7 +85,7 @@ pub fn reopen(
     Ok(opened)
 }
 
-/// What a configuration says of it holds from now on.
+/// Puts the limits of a configuration in force.
 pub fn bound(spool: Option<&Arc<Spool>>, config: &Config) {
     if let (Some(spool), Ok(machine)) = (spool, MachineResources::here()) {
         let (bytes, files) = bounds(config, machine.descriptors);
@@ -93,7 +93,8 @@ pub fn bound(spool: Option<&Arc<Spool>>, config: &Config) {
     }
 }
 
-/// How many bytes and files this process may have there: all processes of a stage together have what is said.
+/// The largest number of bytes and files of this process. All processes of a stage together have
+/// the configured number of bytes.
 fn bounds(config: &Config, descriptors: u64) -> (u64, u64) {
     let role = config.place.as_ref().map(|place| place.role);
     let processes = role.map_or(1, |role| config.isolated.instances(role));

@@ -1,5 +1,5 @@
-//! What serving in one process and in several have in common: that it is ready, why it could not start or did not
-//! end well, and which signals are one.
+//! Common parts of serving in one process and in several: the report that it is ready, the reasons
+//! why it could not start or did not end well, and the handling of repeated signals.
 
 use crate::ban_files::BanFileError;
 use crate::control_socket::ControlSocketError;
@@ -18,20 +18,20 @@ use forebay_site::OpenError;
 use std::time::Duration;
 use std::{fmt, io};
 
-/// Called once clients are served: with an address at which a browser of this machine finds the first
-/// listener, if it has one.
+/// A function that is called once clients are served, with the URL at which a browser on this
+/// machine finds the first listener, if it has one.
 pub type Ready = Box<dyn FnOnce(Option<String>)>;
 
-/// A signal this soon after the one that began the drain is the same one: `timeout` and some shells
-/// send it to the process and to its group.
+/// The time in which a second signal counts as the one that began the drain: `timeout` and some
+/// shells signal both the process and its group.
 pub(crate) const SAME_SIGNAL: Duration = Duration::from_millis(250);
 
-/// Why a server could not start, or did not end well.
+/// The reason why a server could not start, or did not end well.
 #[derive(Debug)]
 pub enum RunError {
     /// An address cannot be listened on.
     Listen(ListenError),
-    /// Classes and rules are no policy.
+    /// Classes and rules are not a valid policy.
     Policy(PolicyError),
     /// The content cannot be served.
     Content(OpenError),
@@ -41,43 +41,43 @@ pub enum RunError {
     Bans(BanFileError),
     /// The access log cannot be written.
     Log(LogError),
-    /// No body can be on disk.
+    /// Request bodies cannot be stored on disk.
     Spool(SpoolError),
-    /// The kernel cannot take rules, although it must.
+    /// The gate is required, and the kernel does not support it.
     Gate(String),
-    /// The firewall cannot be changed, and the configuration wants it.
+    /// The firewall is required, and cannot be changed.
     Firewall(String),
     /// The commands of the file cannot be run.
     Launcher(LauncherError),
-    /// The process cannot become the user it is to be.
+    /// The process cannot switch to its user.
     Privileges(PrivilegeError),
-    /// The process cannot be confined although it must be.
+    /// The sandbox is required, and not possible.
     Sandbox(SandboxError),
-    /// The process cannot be sealed although it must be.
+    /// The seal is required, and not possible.
     Seal(SealError),
     /// The control socket cannot be used.
     ControlSocket(ControlSocketError),
-    /// The place of a server that runs cannot be had.
+    /// The place of a running server cannot be taken.
     TakeOver(TakeOverError),
-    /// The machine has no room for what a server needs: descriptors, threads, memory.
+    /// The machine has not enough of what a server needs: descriptors, threads, memory.
     Resources {
-        /// What was wanted.
+        /// The missing resource.
         what: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         error: io::Error,
     },
-    /// Several processes read one file, and there is none.
+    /// Several processes would read the file, and there is none.
     NoFile,
-    /// A stage could not be started; it has said why.
+    /// A stage could not be started, and has reported the reason itself.
     Stage {
-        /// Which.
+        /// The stage.
         role: Role,
-        /// How it has ended.
+        /// The way it has ended.
         why: String,
     },
-    /// A loop has ended although it was not told to.
+    /// A loop has ended without an order to do so.
     LoopEnded {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -116,7 +116,7 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
-/// What the machine lacks.
+/// The error for a missing resource.
 pub(crate) fn resources(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::Resources { what, error }
 }

@@ -1,4 +1,4 @@
-//! What the running server can tell about itself: counters, gauges, and what it runs.
+//! The report of a running server about itself: counters, gauges, and its configuration.
 
 use crate::agent;
 use crate::engines::Common;
@@ -17,16 +17,17 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The commit this program was built from. The build says so: a build script would look at the repository each time.
+/// The commit this program was built from, as an environment variable of the build: a build script
+/// would examine the repository each time.
 pub const REVISION: &str = match option_env!("FOREBAY_REVISION") {
     Some(revision) => revision,
     None => "unknown",
 };
 
-/// Certificates that are reported, at most: those that expire first.
+/// The largest number of certificates in the report: those that expire first.
 const MOST_CERTIFICATES: usize = 100;
 
-/// Settings that an operator has changed that are reported, at most.
+/// The largest number of changed settings in the report.
 const MOST_OVERRIDES: usize = 100;
 
 fn certificates(certificates: &Certificates) -> Vec<Certificate> {
@@ -42,14 +43,14 @@ fn certificates(certificates: &Certificates) -> Vec<Certificate> {
     told.collect()
 }
 
-/// Everything that can be reported, as of now.
+/// The data of the report.
 pub struct Status {
     started_ms: u64,
     is_draining: AtomicBool,
     state: Mutex<StatusState>,
-    /// What opening listening sockets has taken.
+    /// How long opening listening sockets has taken.
     listening: Arc<OpenTimes>,
-    /// What the page of the admin listener remembers.
+    /// The memory of the admin listener's page.
     page: Arc<PageMemory>,
 }
 
@@ -59,9 +60,9 @@ struct StatusState {
     workers: String,
     reloads_good: u64,
     reloads_failed: u64,
-    /// Seconds since 1970 at the end of the last reload, or at the start, and whether it was good.
+    /// The time of the last reload, or the start, in seconds since 1970, and whether it succeeded.
     last_reload: (u64, bool),
-    /// Settings that `policy set` has changed, and whether they are kept.
+    /// Settings that `policy set` has changed, and whether they survive reloads.
     overrides: Vec<(String, bool)>,
     routes: RouteNames,
 }
@@ -85,7 +86,7 @@ impl StatusState {
 }
 
 impl Status {
-    /// Of a server that begins now.
+    /// The report of a server that begins now.
     pub(crate) fn new(
         common: &Common,
         plan: &Plan,
@@ -99,7 +100,7 @@ impl Status {
         Arc::new(Status { started_ms: clock::coarse_ms(), is_draining, state, listening, page })
     }
 
-    /// The server runs this from now on, because of a reload or because of something else.
+    /// Records a new configuration, by a reload or another change.
     pub fn changed(&self, common: &Common, plan: &Plan, config: &Config, is_reload: bool) {
         let mut state = self.lock();
         let mut next = StatusState::new(common, plan, config);
@@ -111,7 +112,7 @@ impl Status {
         *state = next;
     }
 
-    /// An operator has changed these settings since the file was read.
+    /// Records the settings that an operator has changed since the file was read.
     pub fn overridden(&self, overrides: &[PolicyOverride]) {
         let overrides = overrides.iter().take(MOST_OVERRIDES).map(|known| {
             let target = known.assignment.split('=').next().unwrap_or_default();
@@ -120,13 +121,13 @@ impl Status {
         self.lock().overrides = overrides.collect();
     }
 
-    /// Remembers what the page of the admin listener shows, from now on and until a configuration has no page.
+    /// Collects data for the page of the admin listener, from now on and until a configuration has no page.
     ///
     /// # Errors
     /// Lack of threads.
     pub(crate) fn watch_for_page(self: &Arc<Self>) -> io::Result<()> {
         let status = Arc::downgrade(self);
-        // reloads go on with the same
+        // a reload keeps the same object
         let sightings = Arc::clone(&self.lock().common.live.get().sightings);
         let server = status.clone();
         let is_on = move || server.strong_count() > 0 && sightings.is_on();
@@ -140,12 +141,12 @@ impl Status {
         })
     }
 
-    /// What the page remembers.
+    /// The memory of the admin listener's page.
     pub(crate) fn page(&self) -> &Arc<PageMemory> {
         &self.page
     }
 
-    /// Clients are accepted no more.
+    /// Records that no more clients are accepted.
     pub fn drains(&self) {
         self.is_draining.store(true, Relaxed);
     }
@@ -155,7 +156,7 @@ impl Status {
         !self.is_draining.load(Relaxed)
     }
 
-    /// A reload has changed nothing.
+    /// Records that a reload has failed and changed nothing.
     pub fn reload_failed(&self) {
         let mut state = self.lock();
         state.reloads_failed += 1;
@@ -166,7 +167,7 @@ impl Status {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything, as it is now. Cheap, and blocks no thread for long.
+    /// The whole report, as of now. It is cheap, and blocks no thread for long.
     pub fn snapshot(&self) -> Snapshot {
         let state = self.lock();
         let StatusState { common, engines, workers, routes, .. } = &*state;

@@ -1,12 +1,12 @@
 //! The exporter: a thread that sends the spans of requests to a collector.
 //!
-//! It looks at the queue twice a second, and nobody wakes it: a request that is recorded costs its loop no system
-//! call. A batch that the collector does not take is sent again, later each time; meanwhile the queue fills, and
-//! what does not fit is dropped and counted. Loops notice none of it.
+//! The thread looks at the queue twice a second, and is not woken, so that a recorded request costs
+//! its loop no system call. A batch that the collector does not take is sent again, each time later.
+//! Meanwhile the queue fills, and further spans are dropped and counted. Loops notice none of it.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `otlp` | spans as OTLP writes them |
+//! | `otlp` | spans in the format of OTLP |
 //! | `collector` | one request to a collector |
 
 pub(crate) mod collector;
@@ -21,22 +21,22 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// How often the queue is looked at.
+/// The interval at which the queue is read.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Spans of one batch, about.
+/// The approximate number of spans in a batch.
 const BATCH_SPANS: usize = 512;
 
-/// How often a batch is sent before its spans are given up. The waits between are 0.5, 1, 2 and 4 s.
+/// How often a batch is sent before its spans are dropped. The waits between are 0.5, 1, 2 and 4 s.
 const MOST_TRIES: u32 = 5;
 
-/// How often trouble is said.
+/// The interval at which errors are logged.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
-/// How long a server that ends waits for its last spans.
+/// How long an ending server waits for its last spans to be sent.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
-/// The thread that sends spans, if there is one.
+/// The exporter's handle; its thread runs only while spans go to a collector.
 #[derive(Debug, Default)]
 pub(crate) struct Exporter(Arc<ExporterShared>);
 
@@ -49,7 +49,7 @@ struct ExporterShared {
 #[derive(Debug, Default)]
 struct ExporterState {
     is_running: bool,
-    /// The server ends.
+    /// Whether the server ends.
     is_ending: bool,
 }
 
@@ -58,13 +58,13 @@ impl ExporterShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for so long, or until the server ends. Says whether it does.
+    /// Waits for this time, or until the server ends. The result is whether it ends.
     fn rest(&self, time: Duration) -> bool {
         let wait = self.changed.wait_timeout_while(self.lock(), time, |state| !state.is_ending);
         wait.unwrap_or_else(PoisonError::into_inner).0.is_ending
     }
 
-    /// Whether there is nothing more to do: then the thread ends, and another may begin.
+    /// Whether the thread has nothing more to do. Then it ends, and another may begin.
     fn leaves(&self, is_over: impl FnOnce() -> bool) -> bool {
         let mut state = self.lock();
         let leaves = is_over();
@@ -77,7 +77,8 @@ impl ExporterShared {
 }
 
 impl Exporter {
-    /// Starts the thread if spans go to a collector and there is none. It ends when they do no more.
+    /// Starts the thread if spans go to a collector and none runs. It ends when they go to no
+    /// collector any more.
     ///
     /// # Errors
     /// Lack of threads.
@@ -93,7 +94,7 @@ impl Exporter {
         Ok(())
     }
 
-    /// The server ends: the last spans are sent, if the collector takes them at once.
+    /// Has the last spans sent at the end of the server, if the collector takes them at once.
     pub(crate) fn end(&self) {
         let mut state = self.0.lock();
         state.is_ending = true;
@@ -103,10 +104,10 @@ impl Exporter {
     }
 }
 
-/// What the thread has to send.
+/// The state of the thread.
 #[derive(Default)]
 struct ExporterRun {
-    /// What the collector has not taken yet.
+    /// The batch that the collector has not taken yet.
     batch: Option<SpanBatch>,
     said: Option<Instant>,
 }
@@ -126,7 +127,7 @@ impl ExporterRun {
             };
             let tries = self.send_all(&serving);
             drop(serving);
-            // a collector that does not answer is asked less and less
+            // the waits grow while the collector does not answer
             let is_ending = shared.rest(LOOK_EVERY * (1 << tries.min(MOST_TRIES)) / 2);
             if is_ending && let Some(live) = live.upgrade() {
                 self.send_all(&live.get());
@@ -139,8 +140,8 @@ impl ExporterRun {
         }
     }
 
-    /// Sends what waits, until there is no more or the collector does not take it: says how often that was tried,
-    /// from 1.
+    /// Sends batches until the queue is empty or the collector does not take one. The result is the
+    /// number of attempts at the last batch, from 1.
     fn send_all(&mut self, serving: &ServingSnapshot) -> u32 {
         let traces = &*serving.traces;
         loop {
@@ -178,7 +179,7 @@ impl ExporterRun {
     }
 }
 
-/// The next spans that wait, as one request; `None` if there are none.
+/// The next spans of the queue, as one request; `None` if there are none.
 fn batch_of(traces: &Tracing) -> Option<SpanBatch> {
     let (mut finished, mut spans) = (Vec::new(), 0);
     while spans < BATCH_SPANS

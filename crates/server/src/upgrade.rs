@@ -1,7 +1,8 @@
-//! How another process takes the place of a running server, and no client notices.
+//! An upgrade: another process takes the place of a running server, and no client notices.
 //!
-//! In: the control socket of the server that runs. Out: its listening sockets and what must not be lost, in a
-//! process that was started as the first one was, with all rights; the server before serves what it has to the end.
+//! In: the control socket of the running server, the predecessor. Out: its listening sockets and
+//! the state that must not be lost, in a process that was started as the first one was, with all
+//! privileges. The predecessor serves its connections to their end.
 //!
 //! ```text
 //!  successor                                    predecessor
@@ -15,19 +16,19 @@
 //!     │◄───────────────────── connections it has, … ┤ until it has none
 //! ```
 //!
-//! Until the successor has said that it serves, nothing changes in the server before: one that cannot serve ends,
-//! and that is all.
+//! Until the successor has said that it serves, nothing changes in the predecessor: a successor
+//! that cannot serve ends, without any effect.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`earlier`] | servers that were replaced, and have connections yet |
-//! | [`expected`] | what an operator and the service manager have to do with it |
-//! | [`handed`] | what is handed, as a text and descriptors |
+//! | [`earlier`] | replaced servers that still have connections |
+//! | [`expected`] | upgrades that the service manager carries out for an operator |
+//! | [`handed`] | what is handed over, as text and descriptors |
 //! | [`predecessor`] | the successor's end of the connection |
-//! | [`program`] | which program runs, and whether another lies in its place |
-//! | [`service`] | which service of systemd a process belongs to |
-//! | [`shared`] | what is counted together with the servers before |
-//! | [`starting`] | what the command that starts the successor tells it, and hears of it |
+//! | [`program`] | the file of the running program, and whether it was replaced |
+//! | [`service`] | the systemd service of a process |
+//! | [`shared`] | limits that are counted together with replaced servers |
+//! | [`starting`] | the messages between a successor and the command that starts it |
 //! | [`successor`] | the predecessor's end |
 
 pub mod earlier;
@@ -42,5 +43,6 @@ pub mod successor;
 
 use signal_hook::consts::SIGURG;
 
-/// Tells a stage that stages of another server replace it. Nobody else sends this, and who does not know it ignores it.
+/// The signal by which the supervisor announces to a stage that stages of another server replace
+/// it. No other process sends it, and by default a process ignores it.
 pub const UPGRADED: i32 = SIGURG;

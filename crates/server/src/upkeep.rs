@@ -1,4 +1,4 @@
-//! The threads that do for applications what is to be done beside requests.
+//! The threads that work for applications beside requests.
 
 use forebay_engine::worker;
 use forebay_handler::applications::Applications;
@@ -11,11 +11,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{io, thread};
 
-/// How exactly the times of checks are kept.
+/// The precision of the times of checks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Starts two threads that do for the applications in force what is to be done beside requests, as long as there is
-/// something that serves them: one waits for applications, the other for the name service.
+/// Starts two threads for the applications in force, as long as they are served: one checks
+/// applications and waits for their answers, the other looks names up.
 ///
 /// # Errors
 /// Lack of threads.
@@ -52,7 +52,7 @@ pub(crate) fn keep_up(live: Weak<LiveSnapshot>) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts a thread that asks the instances of the next stage whether they live, if there is one.
+/// Starts a thread that checks whether the instances of the next stage live, if there is a next stage.
 ///
 /// # Errors
 /// Lack of threads.

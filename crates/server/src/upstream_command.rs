@@ -1,5 +1,5 @@
-//! `forebay upstream`: which upstreams there are and how they are, and how one is taken out and back in
-//! while the server runs.
+//! `forebay upstream`: the list of upstreams with their state, and draining and resuming
+//! one while the server runs.
 
 mod learnt;
 
@@ -11,11 +11,11 @@ use forebay_upstream::settings::{HttpUpstream, UpstreamAddress};
 use forebay_upstream::upstreams::{UpstreamReport, Upstreams};
 use std::sync::Arc;
 
-/// As many routes are named behind an upstream.
+/// The largest number of routes that are named for an upstream.
 const MOST_ROUTES: usize = 3;
 
-/// Answers `list`, `drain NAME` or `resume NAME` of the applications of this configuration. It is `now_ms` on the clock of
-/// upstreams.
+/// Answers `list`, `drain NAME` or `resume NAME` for the applications of this configuration.
+/// `now_ms` is the time on the clock of upstreams.
 pub fn answer(
     question: &str,
     config: &Config,
@@ -32,8 +32,8 @@ pub fn answer(
     }
 }
 
-/// A line for each upstream of each application. One may be that of several, which count for themselves: routes tell
-/// which line is whose.
+/// A line for each upstream of each application. An upstream of several applications has counts in
+/// each; the routes show which line belongs to which.
 fn list(config: &Config, applications: &Applications, now_ms: u64) -> String {
     let mut learnt = String::new();
     let mut rows = vec![["UPSTREAM", "STATE", "UNDER WAY", "WAITING", "FOR"].map(str::to_owned)];
@@ -67,13 +67,13 @@ fn list(config: &Config, applications: &Applications, now_ms: u64) -> String {
     lines + &learnt
 }
 
-/// The routes that upstreams belong to; of several sites each with its name.
+/// The routes that use these upstreams; with the name of the site, if there are several sites.
 fn routes(config: &Config, applications: &Applications, upstreams: &Arc<Upstreams>) -> String {
     let Config { sites, tcp, .. } = config;
     let mut names: Vec<String> = Vec::new();
     for (site, route) in applications.routes_to(upstreams) {
         let Some(site) = sites.get(site) else {
-            // those behind the last site get connections as they are
+            // the routes behind those of the last site get connections that are passed on as they are
             names.extend(tcp.get(route).map(TcpConfig::name));
             continue;
         };
@@ -103,7 +103,7 @@ fn state(condition: UpstreamCondition, now_ms: u64) -> String {
     }
 }
 
-/// Whether an upstream is meant by a name: as logs call it, or as it stands in the configuration.
+/// Whether a name means this upstream: as logs call it, or as the configuration writes it.
 fn is_meant(seen: &UpstreamReport, name: &str) -> bool {
     // browsers and shells put a slash behind an address
     let address = name.strip_suffix('/').unwrap_or(name);
@@ -118,7 +118,7 @@ fn is_meant(seen: &UpstreamReport, name: &str) -> bool {
         || written().is_ok_and(|address| address.to_string() == seen.label)
 }
 
-/// Takes an upstream out, or back in, wherever it is named.
+/// Drains or resumes an upstream, in every application that has it.
 fn set(name: &str, is_draining: bool, applications: &Applications) -> CommandAnswer {
     let mut found: Vec<(&Arc<Upstreams>, UpstreamReport)> = Vec::new();
     for upstreams in applications.upstreams() {
@@ -175,7 +175,7 @@ mod tests {
         (config, applications)
     }
 
-    /// Routes that differ in what they allow count for themselves, also where one upstream is behind them.
+    /// Routes with different limits have separate counts, even for the same upstream.
     #[test]
     fn lines_of_one_upstream_are_told_apart() {
         let text = "root = \"/site\"\n[[site]]\n[[site.proxy]]\npath = \"/a\"\nto = \"http://10.0.0.1\"\n\

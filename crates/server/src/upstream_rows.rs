@@ -12,7 +12,7 @@ use forebay_upstream::health::UpstreamCondition;
 pub(crate) struct RouteNames(Vec<(String, Vec<String>)>);
 
 impl RouteNames {
-    /// Of the sites of a configuration.
+    /// The names in a configuration.
     pub(crate) fn of(config: &Config) -> RouteNames {
         let of = |site: &forebay_config::SiteConfig| (site.name().to_string(), site.route_names());
         RouteNames(config.sites.iter().map(of).collect())
@@ -24,7 +24,7 @@ impl RouteNames {
     }
 }
 
-/// The upstreams, those of the first routes first; at most [`MOST_UPSTREAMS`].
+/// A row for each upstream, in the order of the routes; at most [`MOST_UPSTREAMS`].
 pub(crate) fn rows(
     names: &RouteNames,
     applications: &Applications,
@@ -51,7 +51,7 @@ pub(crate) fn rows(
             let is_same = |known: &UpstreamRow| {
                 (&known.site, &known.route, &known.upstream) == (&site, &route, &row.upstream)
             };
-            // the same address may stand twice in a list: one line of a metric is one upstream
+            // an address may occur twice in a list, but a metric has one line for each upstream
             if rows.len() < MOST_UPSTREAMS && !rows.iter().any(is_same) {
                 rows.push(row);
             }
@@ -71,7 +71,7 @@ fn state(condition: UpstreamCondition) -> (UpstreamState, Option<u64>) {
     }
 }
 
-/// How many requests of each class wait for applications.
+/// The number of requests that wait for applications, by class.
 pub(crate) fn waiting(policy: &InForce, applications: &Applications) -> Vec<(String, u64)> {
     let of = |rank: u8| -> u64 {
         applications.upstreams().map(|one| u64::from(one.counts(rank).waiting)).sum()

@@ -1,10 +1,10 @@
-//! `forebay why REQUEST-ID`: what was decided about a request that was refused, in a sentence.
+//! `forebay why REQUEST-ID`: the decision about a refused request, in a sentence.
 
 use crate::command::CommandAnswer;
 use forebay_handler::refusals::{MOST, RefusalMemory};
 use forebay_http::date;
 
-/// Answers for one id.
+/// Answers for a request id.
 pub fn answer(id: &str, refusals: &RefusalMemory, now_ms: u64) -> CommandAnswer {
     let id = id.trim();
     if let Some(refusal) = refusals.find(id.as_bytes()) {

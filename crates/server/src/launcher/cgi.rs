@@ -1,17 +1,19 @@
-//! Programs that are run for requests (CGI): a launcher of their own, which starts one process for each request.
+//! The launcher of CGI programs: a process of its own, which starts one process for each request.
 //!
-//! To the server a program is an application that speaks FastCGI behind a connection of its own: it makes a pair of
-//! sockets, gives the launcher one end and the number of a route (`launching.rs` of the upstreams), and asks on
-//! the other one as it asks php-fpm. The launcher doubles itself: the attendant, which has the connection, looks for
-//! the program, starts it, passes on what both say, and ends with it.
+//! To the server a program is an application that speaks FastCGI on a connection of its own: the
+//! server makes a pair of sockets, gives the launcher one end and the number of a route
+//! (`launching.rs` of the upstreams), and asks on the other end as it asks php-fpm. The launcher
+//! forks: its child, the attendant, has the connection, looks for the program, starts it, passes
+//! bytes on in both directions, and ends with it.
 //!
 //! ```text
 //!  server ── number, socket ──► launcher ── fork ──► attendant ── fork, exec ──► program
 //!    └──────────────────── FastCGI ─────────────────────┘  └───── three pipes ─────┘
 //! ```
 //!
-//! What the server says has no place for a path or a command: which directory, which user and which limits belong to a
-//! number, the launcher has from the file. The variables that a request may set are a list ([`environment`]).
+//! A message of the server cannot hold a path or a command: the launcher knows from the file which
+//! directory, user and limits belong to a number. The variables that a request may set are a list
+//! ([`environment`]).
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -19,10 +21,10 @@
 //! | `route` | a route, ready for its programs to be run |
 //! | `attendant` | one request |
 //! | `groups` | the control groups of programs |
-//! | `pump` | what is said between the server and a program that runs, and within which limits |
-//! | `script` | which program is meant by a path |
-//! | [`environment`] | what of a request a program is told |
-//! | [`records`] | FastCGI, as an application hears and speaks it |
+//! | `pump` | passes bytes between the server and a program that runs, and enforces its limits |
+//! | `script` | the program that a path means |
+//! | [`environment`] | the environment variables of a program |
+//! | [`records`] | FastCGI from the side of an application |
 
 mod attendant;
 pub mod environment;
@@ -35,7 +37,7 @@ mod script;
 
 use forebay_config::{CgiRoute, Config, Role};
 
-/// The routes of a configuration whose programs this process has run.
+/// The CGI routes of a configuration whose programs are started by this process.
 pub fn of(config: &Config) -> Vec<CgiRoute> {
     let asks = config.place.as_ref().is_none_or(|place| place.role == Role::Respond);
     let sites = config.sites.iter().filter(|_| asks);

@@ -1,30 +1,31 @@
-//! Which commands a configuration has: what is run, as whom, for how long, and which variables of its environment the
-//! server may give a value.
+//! The commands of a configuration: what is run, as which user, for how long, and which variables
+//! of the environment the server may set.
 
 use forebay_config::{Account, Config};
 use std::time::Duration;
 
-/// The number of the command by which records of the name service are made.
+/// The number of the command that makes records of the name service.
 pub const DNS_HOOK: u16 = 0;
 
-/// The variables that it is given.
+/// The variables of that command's environment.
 pub const DNS_VARIABLES: [&str; 6] =
     ["ACME_ACTION", "ACME_HOST", "ACME_RECORD", "ACME_VALUE", "ACME_TOKEN", "ACME_ACCOUNT"];
 
 /// A command that the server may have run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LaunchCommand {
-    /// The setting that names it.
+    /// The setting that names the command.
     pub key: &'static str,
     /// The path of the program, and its arguments.
     pub words: Vec<String>,
-    /// Who runs it, and the setting that says so; the user of the launcher, if nothing is said.
+    /// The user who runs the command, and the setting that names the user; the user of the
+    /// launcher, if none is set.
     pub user: Option<(&'static str, Account)>,
     /// The group of that user, where the configuration names one.
     pub group: Option<Account>,
-    /// How long it may take.
+    /// How long the command may take.
     pub limit: Duration,
-    /// The variables of its environment that the server gives a value.
+    /// The variables of its environment that the server sets.
     pub variables: &'static [&'static str],
 }
 

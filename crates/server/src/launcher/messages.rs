@@ -1,13 +1,13 @@
-//! What the server and the launcher say to each other: one message, one packet.
+//! The messages between the server and the launcher, one in each packet.
 //!
 //! | bytes | of a question | of an answer |
 //! |---|---|---|
-//! | 4 | its number, which the answer has, too (all numbers: the smaller bytes first) | the same |
-//! | 1 | 1: read the file; 2: what was read holds; 3: run a command | 0: it is done; 1: it is not |
+//! | 4 | its number, which the answer repeats (all numbers are little-endian) | the same |
+//! | 1 | 1: read the file; 2: use what was read; 3: run a command | 0: success; 1: failure |
 //! | 2 | of 3 only: the number of the command | |
 //! | rest | of 3 only: values, each with a zero byte behind it | two texts, each with a zero byte behind it: why not, and what was said |
 //!
-//! A question has no place for a path, a command or the name of a variable.
+//! A question cannot hold a path, a command or the name of a variable.
 
 /// The longest text of an answer.
 const MOST_TEXT_BYTES: usize = 16 * 1024;
@@ -15,28 +15,28 @@ const MOST_TEXT_BYTES: usize = 16 * 1024;
 /// The longest value.
 const MOST_VALUE_BYTES: usize = 1024;
 
-/// What the server asks.
+/// A question of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaunchRequest {
-    /// The commands are read from the file, and are answered by their fingerprint.
+    /// Read the commands from the file; the answer is their fingerprint.
     Prepare,
-    /// What was read last holds from now on.
+    /// Use from now on what was read last.
     Commit,
-    /// A command is run.
+    /// Run a command.
     Run {
-        /// Which.
+        /// The number of the command.
         command: u16,
-        /// A value for each of its variables.
+        /// The values of the command's variables.
         values: Vec<String>,
     },
 }
 
-/// What the launcher answers.
+/// An answer of the launcher.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaunchReply {
-    /// Why it has not come to what was wanted.
+    /// Why the question could not be fulfilled; `None` if it was.
     pub failure: Option<String>,
-    /// The fingerprint; or the last that the command has said.
+    /// The fingerprint, or the last output of the command.
     pub said: String,
 }
 
@@ -56,7 +56,7 @@ impl LaunchRequest {
         packet
     }
 
-    /// The question in a packet, and its number; `None` if it is none.
+    /// The question in a packet, and its number; `None` if the packet is not a question.
     pub fn decode(packet: &[u8]) -> Option<(u32, LaunchRequest)> {
         let (asked, rest) = packet.split_first_chunk()?;
         let (kind, rest) = rest.split_first()?;
@@ -78,7 +78,7 @@ impl LaunchRequest {
 }
 
 impl LaunchReply {
-    /// That it is not done, and why.
+    /// The answer that says why a question failed.
     pub fn failed(why: impl Into<String>) -> LaunchReply {
         LaunchReply { failure: Some(why.into()), said: String::new() }
     }
@@ -92,7 +92,7 @@ impl LaunchReply {
         packet
     }
 
-    /// The answer in a packet, and the number of its question; `None` if it is none.
+    /// The answer in a packet, and the number of its question; `None` if the packet is not an answer.
     pub fn decode(packet: &[u8]) -> Option<(u32, LaunchReply)> {
         let (asked, rest) = packet.split_first_chunk()?;
         let (failed, rest) = rest.split_first()?;
@@ -102,18 +102,18 @@ impl LaunchReply {
     }
 }
 
-/// Texts that are too long lose their end: a packet has bounds.
+/// Appends a text with a zero byte behind it. A text that is too long is cut, because a packet is bounded.
 fn push(packet: &mut Vec<u8>, text: &str) {
     let mut end = text.len().min(MOST_TEXT_BYTES);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    // none has a zero byte, which would end it
+    // a zero byte within the text would end it
     packet.extend(text[..end].bytes().filter(|byte| *byte != 0));
     packet.push(0);
 }
 
-/// Texts, each with a zero byte behind it.
+/// The texts of a packet, each of which has a zero byte behind it.
 fn texts(bytes: &[u8]) -> Option<Vec<String>> {
     let Some(bytes) = bytes.strip_suffix(&[0]) else {
         return bytes.is_empty().then(Vec::new);
@@ -121,7 +121,7 @@ fn texts(bytes: &[u8]) -> Option<Vec<String>> {
     bytes.split(|byte| *byte == 0).map(|text| String::from_utf8(text.to_vec()).ok()).collect()
 }
 
-/// Names, tokens and addresses are made of these; nothing in them ends a line, or is a blank.
+/// Whether a value has only characters of names, tokens and addresses: no line break and no blank.
 fn is_value(text: &str) -> bool {
     text.len() <= MOST_VALUE_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -1,6 +1,6 @@
-//! The launcher: the process that runs the commands of the file for the server. It hears no client and no signal, runs
-//! one command at a time, and ends when the server does, in whatever way: then nothing holds the other end of its
-//! socket.
+//! The launcher process, which runs the commands of the configuration file for the server. It listens
+//! to no client and no signal, and runs one command at a time. When the server ends, in whatever way,
+//! no process holds the other end of the launcher's socket any more, and the launcher ends, too.
 
 use super::commands;
 use super::fingerprint;
@@ -19,31 +19,32 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Commands that wait until others have ended, at most.
+/// The largest number of commands that wait until others have ended.
 const MOST_WAITING: usize = 16;
 
-/// How long is waited at a time while no command runs.
+/// The longest single wait while no command runs.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// What the process knows.
+/// The state of the launcher.
 struct LauncherProcess {
     socket: MessageSocket,
     file: PathBuf,
-    /// The copy of it that stages share.
+    /// The copy of the file that stages share.
     copy: Option<PathBuf>,
     commands: Vec<ReadyCommand>,
-    /// What was read last, and does not hold yet.
+    /// What was read last, and is not in force yet.
     read: Option<Vec<ReadyCommand>>,
-    /// One at a time: what a command leaves running cannot be told from what another one has started.
+    /// The command that runs. Only one runs at a time, because what one command leaves running
+    /// cannot be told from what another has started.
     run: Option<CommandRun>,
     waiting: VecDeque<(u32, u16, Vec<String>)>,
 }
 
-/// Runs the commands of `file` as it is told on standard input, until that ends. `copy` is the copy of the file that
-/// stages share.
+/// Runs commands of `file` that the server asks for on standard input, until that is closed. `copy`
+/// is the copy of the file that stages share.
 ///
 /// # Errors
-/// Why it cannot begin, or hear the server.
+/// Why the launcher cannot begin, or cannot receive from the server.
 pub fn run(file: &Path, copy: Option<&Path>) -> io::Result<()> {
     begin("forebay-launch", false)?;
     let mut launcher = LauncherProcess {
@@ -56,20 +57,21 @@ pub fn run(file: &Path, copy: Option<&Path>) -> io::Result<()> {
         waiting: VecDeque::new(),
     };
     let served = launcher.serve();
-    // the server has ended, or cannot be heard
+    // the server has ended, or the socket is broken
     if let Some(run) = launcher.run.take() {
         run.finish(false);
     }
     served
 }
 
-/// Becomes a launcher, of this name: a process that hears no signal, keeps of root's rights what it takes to run
-/// programs as other users, and to make control groups for them if it `makes_groups`, and adopts what they leave behind.
+/// Makes this process a launcher with this name: it ignores signals, keeps only those privileges of
+/// root that are needed to run programs as other users, and to make control groups for them if it
+/// `makes_groups`, and adopts the orphans that its programs leave.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub(super) fn begin(name: &str, makes_groups: bool) -> io::Result<()> {
-    // a signal to the whole group is for the server, which may have use for it yet
+    // a signal to the process group is meant for the server, which may still need its launchers
     for signal in [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2] {
         signal_hook::flag::register(signal, Arc::default())?;
     }
@@ -77,12 +79,12 @@ pub(super) fn begin(name: &str, makes_groups: bool) -> io::Result<()> {
     process::set_name(name);
     launch::adopt_orphans()?;
     privileges::keep_to_launch(makes_groups)?;
-    // what the file says may be secret, and this process may do more than the server
+    // the file may hold secrets, and this process has more privileges than the server
     launch::hide_memory()
 }
 
 impl LauncherProcess {
-    /// Does what the server asks, until that has ended.
+    /// Does what the server asks, until the server has ended.
     fn serve(&mut self) -> io::Result<()> {
         loop {
             self.begin_next()?;
@@ -101,8 +103,8 @@ impl LauncherProcess {
         }
     }
 
-    /// Waits for something to happen: whether the command has ended, whether it has said something, whether something
-    /// is asked.
+    /// Waits for an event. The result says whether the command has ended, whether it has written
+    /// output, and whether there is a question.
     fn wait(&self) -> io::Result<(bool, bool, bool)> {
         let mut fds = vec![(self.socket.as_fd(), PollInterest::Read)];
         let mut left = LONGEST_WAIT;
@@ -111,17 +113,17 @@ impl LauncherProcess {
             fds.extend(run.output().map(|output| (output, PollInterest::Read)));
             left = left.min(run.left());
         }
-        // a part of a millisecond is one
+        // rounded up, so that the wait does not end just before its time
         let left_ms = left.as_nanos().div_ceil(1_000_000) as u64;
         let ready = poll::wait_any(&fds, left_ms)?;
         let is_ready = |at: usize| ready.get(at).is_some_and(|ready| ready.ready);
         Ok((is_ready(1), is_ready(2), is_ready(0)))
     }
 
-    /// Hears what is asked. Says whether more may come.
+    /// Receives a question. The result is whether more may come.
     fn hear(&mut self) -> io::Result<bool> {
         let Some(message) = self.socket.receive()? else { return Ok(false) };
-        // a server that says what it cannot is not the one that has started this process any more
+        // a server that sends something invalid is not the program that has started this process any more
         let Some((asked, request)) = LaunchRequest::decode(&message) else { return Ok(false) };
         match request {
             LaunchRequest::Prepare => {
@@ -144,7 +146,7 @@ impl LauncherProcess {
         Ok(true)
     }
 
-    /// Begins the commands that wait, up to the first that runs.
+    /// Begins commands from the queue, up to the first that runs.
     fn begin_next(&mut self) -> io::Result<()> {
         while self.run.is_none() {
             let Some((asked, number, values)) = self.waiting.pop_front() else { break };
@@ -185,7 +187,7 @@ impl LauncherProcess {
 
     fn answer(&self, asked: u32, reply: &LaunchReply) -> io::Result<()> {
         match self.socket.send(&reply.encode(asked)) {
-            // its end is heard next
+            // the next receive sees that the server has ended
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             sent => sent,
         }

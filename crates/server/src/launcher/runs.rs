@@ -1,4 +1,4 @@
-//! One command that runs: how it is begun, how long it may take, what of its output is kept, and what came of it.
+//! A command that runs: its start, its time limit, the output that is kept, and its result.
 
 use super::commands::LaunchCommand;
 use super::messages::LaunchReply;
@@ -12,13 +12,13 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// Where programs that are called without a path are looked for.
+/// The directories in which programs without a path are looked for.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// So much of what a command says is kept: the last of it.
+/// The number of bytes kept of a command's output: the last ones.
 const MOST_OUTPUT_BYTES: usize = 4096;
 
-/// So much is read of it at a time, and at most once it has ended.
+/// The bytes read of the output at a time, and the most that are read once the command has ended.
 const READ_BYTES: usize = 16 * 1024;
 const MOST_LEFT_BYTES: usize = 1024 * 1024;
 
@@ -34,7 +34,7 @@ impl ReadyCommand {
     /// The command, if this process may run it.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it may not.
     pub(super) fn new(command: LaunchCommand) -> Result<ReadyCommand, String> {
         let own = privileges::current();
         let (key, user) = match &command.user {
@@ -64,7 +64,7 @@ impl ReadyCommand {
         Ok(ReadyCommand { command, user, environment })
     }
 
-    /// Begins it.
+    /// Begins the command.
     ///
     /// # Errors
     /// Why it cannot be run.
@@ -101,17 +101,17 @@ impl ReadyCommand {
     }
 }
 
-/// The user that a setting names.
+/// The account that a setting names.
 ///
 /// # Errors
-/// That there is none.
+/// When this machine has no such account.
 pub(super) fn account(
     key: &str,
     name: &Account,
     group: Option<&Account>,
 ) -> Result<SystemUser, String> {
     user_of(name, group).map_err(|error| match key {
-        // the errors are about user and group
+        // this error names the user and the group itself
         "user" => error.to_string(),
         _ => format!("{key}: there is no user {:?} on this machine", name.as_str()),
     })
@@ -126,27 +126,27 @@ pub(super) struct CommandRun {
     deadline: Instant,
     limit: Duration,
     said: Vec<u8>,
-    /// Nobody can say more.
+    /// The output is closed: no process can write more.
     is_silent: bool,
 }
 
 impl CommandRun {
-    /// Readable once it has ended.
+    /// A descriptor that is readable once the command has ended.
     pub(super) fn ended(&self) -> BorrowedFd<'_> {
         self.running.ended()
     }
 
-    /// Readable when it has said something; `None` when it says nothing more.
+    /// A descriptor that is readable when there is output; `None` once the output is closed.
     pub(super) fn output(&self) -> Option<BorrowedFd<'_>> {
         (!self.is_silent).then(|| self.running.output())
     }
 
-    /// How long it may yet take.
+    /// The time until the command's deadline.
     pub(super) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Takes some of what it has said. Says whether there may be more.
+    /// Reads some output. The result is whether there may be more.
     pub(super) fn listen(&mut self) -> bool {
         let mut buffer = [0; READ_BYTES];
         let count = match self.running.read(&mut buffer) {
@@ -162,7 +162,8 @@ impl CommandRun {
         count > 0
     }
 
-    /// Ends it, with all that it has started, and says what came of it. `is_late`: it has taken too long.
+    /// Ends the command, with all that it has started, and returns its result. `is_late` means that
+    /// it has taken too long.
     pub(super) fn finish(mut self, is_late: bool) -> LaunchReply {
         let mut left = MOST_LEFT_BYTES / READ_BYTES;
         while left > 0 && !self.is_silent && self.listen() {

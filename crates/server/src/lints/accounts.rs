@@ -1,4 +1,4 @@
-//! Users and groups that this machine does not know, and rights of root that stages would keep.
+//! Users and groups that this machine does not know, and stages that would keep the privileges of root.
 
 use super::LintSubject;
 use forebay_config::path::Path as At;
@@ -7,19 +7,19 @@ use forebay_config::{Account, Remarks};
 use forebay_sys::{privileges, process};
 use std::fmt;
 
-/// What is said of users and groups.
+/// A remark about a user or a group.
 #[derive(Debug)]
 enum AccountRemark {
     /// An account that this machine does not have.
     NoAccount {
-        /// A user or a group.
+        /// `user` or `group`.
         kind: &'static str,
-        /// Its name.
+        /// The name of the account.
         name: String,
     },
-    /// A user that is a number without a name, and no group.
+    /// A user given as a number without a name, and no group.
     NoGroup,
-    /// Stages with the rights of root.
+    /// Stages that keep the privileges of root.
     RootStages,
 }
 
@@ -45,7 +45,8 @@ impl fmt::Display for AccountRemark {
     }
 }
 
-/// A user or group that is not known here. The server may run on another machine.
+/// Finds a user or group that this machine does not know. It is a warning, because the server may
+/// run on another machine.
 pub(super) fn accounts(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let mut remark = |key, wrong| remarks.push((At::default().child(key), wrong));
     let unknown =
@@ -66,7 +67,7 @@ pub(super) fn accounts(of: &LintSubject<'_>, remarks: &mut Remarks) {
     {
         remark("acme.dns_user", unknown("user", name));
     }
-    // without a user the group is not asked for
+    // the server ignores the group if there is no user
     if let Some(name) = group.as_ref().filter(|_| user.is_some()).map(Account::as_str)
         && !is_number(name)
         && let Ok(None) = privileges::group(name)
@@ -75,7 +76,8 @@ pub(super) fn accounts(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// Stages that would keep the rights of root. The server of a file that root checks is started by root.
+/// Finds stages that would keep the privileges of root. A server whose file is checked by root is
+/// assumed to be started by root.
 pub(super) fn root(of: &LintSubject<'_>, remarks: &mut Remarks) {
     if of.draft.is_isolated() && of.draft.process.user.is_none() && process::user() == 0 {
         remarks.push((At::default().child("user"), Wrong::said(AccountRemark::RootStages)));

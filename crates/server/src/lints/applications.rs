@@ -1,5 +1,5 @@
-//! Applications that cannot be asked, as far as this machine tells. Nothing is tried over the network here; what is not
-//! there may come later.
+//! Applications that cannot be reached, as far as this machine shows. Nothing is tried over the
+//! network here, and a missing socket may be made later.
 
 use super::LintSubject;
 use forebay_config::applications::{addresses, passed_to};
@@ -21,14 +21,14 @@ use std::path::{Path, PathBuf};
 enum SocketRemark {
     /// There is no socket of an application, or the server may not use it.
     Unusable {
-        /// Its path.
+        /// The path of the socket.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// The user that the server becomes may not use the socket of an application.
     NotForUser {
-        /// Its path.
+        /// The path of the socket.
         path: PathBuf,
         /// The user.
         user: String,
@@ -53,9 +53,9 @@ impl fmt::Display for SocketRemark {
     }
 }
 
-/// Sockets of applications that are not there, or that nobody may use.
+/// Finds sockets of applications that do not exist or that the server may not use.
 pub(super) fn sockets(of: &LintSubject<'_>, remarks: &mut Remarks) {
-    // what several name is told once
+    // an application that several sections name is reported once
     let mut told: HashSet<&Path> = HashSet::new();
     let sites = of.draft.every_site();
     let of_sites = sites.iter().flat_map(|(at, site)| addresses(of.text, at, site));
@@ -69,7 +69,7 @@ pub(super) fn sockets(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// Why a socket cannot be used, if it cannot.
+/// The reason why a socket cannot be used, if there is one.
 fn unusable(draft: &ConfigDraft, path: &Path) -> Option<Wrong> {
     let no_socket =
         |error| Some(Wrong::said(SocketRemark::Unusable { path: path.to_owned(), error }));
@@ -81,7 +81,7 @@ fn unusable(draft: &ConfigDraft, path: &Path) -> Option<Wrong> {
         return no_socket(io::Error::new(io::ErrorKind::InvalidInput, "it is no socket"));
     }
     match draft.process.user.as_ref().map(Account::as_str) {
-        // who the server becomes is not who checks
+        // the server will run as another user than this check, so the mode is compared
         Some(name) => {
             let user = privileges::user(name).ok()??;
             let may = |bits: u32| metadata.mode() & bits != 0;
@@ -97,7 +97,7 @@ fn unusable(draft: &ConfigDraft, path: &Path) -> Option<Wrong> {
     }
 }
 
-/// Scripts that are to answer where nothing else does, and are not there.
+/// Finds scripts that answer where no file does, and that do not exist.
 pub(super) fn front_controllers(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let mut told: HashSet<PathBuf> = HashSet::new();
     for (at, site) in of.draft.all_sites() {

@@ -1,4 +1,4 @@
-//! Constants of another machine.
+//! Constants that were measured on another machine.
 
 use super::LintSubject;
 use crate::machine::{is_other, processor};
@@ -8,10 +8,10 @@ use forebay_config::problem::{Finding, Wrong};
 use forebay_sys::process;
 use std::fmt;
 
-/// Constants that were found on a machine with another processor.
+/// Constants that were measured on a machine with another processor.
 #[derive(Debug)]
 struct ForeignConstants {
-    /// Which.
+    /// A description of that machine.
     machine: String,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for ForeignConstants {
     }
 }
 
-/// Constants of another machine. The file was read with the text.
+/// Finds constants of another machine. The file that holds them was read with the text.
 pub(super) fn calibration(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let Some(machine) = of.draft.calibrated_on.clone() else { return };
     if is_other(&machine, processor(), process::usable_cores()) {

@@ -10,27 +10,27 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 
-/// What is said of a certificate, or of a list of those that are revoked.
+/// A remark about a certificate, or about a list of revoked ones.
 #[derive(Debug)]
 enum CertificateRemark {
     /// A list of revoked certificates has expired.
     ListExpired {
-        /// Whole days ago.
+        /// The whole days since.
         days: i64,
     },
-    /// A site that can be asked for through TLS has no certificate.
+    /// A site that clients may reach through TLS has no certificate.
     NoCertificateFor {
         /// One of its hosts.
         host: String,
-        /// It can be asked for in no other way.
+        /// Whether clients cannot reach the site without TLS.
         only_tls: bool,
     },
     /// A certificate has expired, or will soon.
     Expires {
-        /// Whole days that are left, rounded down: negative since it has.
+        /// The whole days that are left, rounded down: negative if it has expired.
         days: i64,
     },
-    /// A site answers for a host that its certificate is not for.
+    /// A site answers for a host that the certificate does not cover.
     NotCovered {
         /// The host.
         host: String,
@@ -83,7 +83,7 @@ fn count_of_days(days: i64) -> String {
     if days == 1 { "1 day".to_owned() } else { format!("{days} days") }
 }
 
-/// Certificates that clients will refuse, and lists that have expired.
+/// Finds certificates that clients will refuse, and lists that have expired.
 pub(super) fn expiry(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let now_s = (clock::unix_coarse_ms() / 1000) as i64;
     let mut told = HashSet::new();
@@ -128,7 +128,7 @@ pub(super) fn expiry(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// Sites without a certificate that clients may ask for where TLS is spoken.
+/// Finds sites without a certificate that clients may reach on a listener with TLS.
 pub(super) fn uncovered(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let (speaks, only_tls) = of.draft.speak_tls();
     let sites = of.draft.all_sites();

@@ -1,4 +1,4 @@
-//! Programs that are run for requests: whether there are any here, who runs them, and whether clients get their text.
+//! CGI programs: whether they exist here, which user runs them, and whether clients can download them.
 
 use super::LintSubject;
 use forebay_config::path::Path as At;
@@ -11,28 +11,28 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Bits of a mode: somebody may execute it, all may write.
+/// Bits of a mode: any of the three execute bits, and write for all.
 const EXECUTE: u32 = 0o111;
 const ALL_WRITE: u32 = 0o002;
 
-/// What is said of programs.
+/// A finding about CGI programs.
 #[derive(Debug)]
 enum CgiFinding {
-    /// They would be run as root.
+    /// The programs would be run as root.
     Root,
-    /// There is no such user.
+    /// The user does not exist.
     NoAccount { name: String },
-    /// What is named cannot be looked at.
+    /// The program or the directory cannot be examined.
     Missing { path: PathBuf, error: io::Error },
-    /// It is a file, where a directory is wanted.
+    /// The setting names a file instead of a directory.
     NoDirectory,
-    /// It is a directory, or something else that is no file.
+    /// The setting names a directory, or something else that is not a file.
     NoFile,
-    /// Nobody may execute it.
+    /// No user may execute the program.
     NotExecutable,
-    /// Everybody may put another program there.
+    /// Every user may replace the program.
     Open { path: PathBuf },
-    /// They lie in the root of the site, too.
+    /// The programs are also in the root of the site.
     Served { root: PathBuf },
 }
 
@@ -69,7 +69,7 @@ impl fmt::Display for CgiFinding {
     }
 }
 
-/// Programs that would be run as root.
+/// Finds programs that would be run as root.
 pub(super) fn root(of: &LintSubject<'_>, errors: &mut Remarks) {
     let is_root = |name: &Account| {
         let found = privileges::user(name.as_str()).ok().flatten();
@@ -96,7 +96,7 @@ fn routes<'s>(of: &LintSubject<'s>) -> Vec<(At, &'s CgiConfig)> {
     routes.collect()
 }
 
-/// Programs that are not there, or that others may change; users that are not.
+/// Finds programs that do not exist or that others may change, and users that do not exist.
 pub(super) fn programs(of: &LintSubject<'_>, remarks: &mut Remarks) {
     for (at, one) in routes(of) {
         let route = one.launched();
@@ -126,14 +126,14 @@ fn wrong_with(programs: &CgiPrograms) -> Option<CgiFinding> {
     }
 }
 
-/// Programs whose text clients get as a file of the site.
+/// Finds programs that clients can download as files of the site.
 pub(super) fn served(of: &LintSubject<'_>, remarks: &mut Remarks) {
     for (at, site) in of.draft.every_site() {
         let Some(root) = site.root.as_deref().and_then(whole) else { continue };
         for (index, one) in site.cgi.iter().enumerate() {
             let launched = one.launched();
             let lies = whole(launched.programs.path());
-            // what the route's own path names as a file is never sent
+            // files beneath the route's own path are never sent
             let own = one.path().path().map(|path| root.join(path.trim_matches('/')));
             let is_served = lies.as_deref().is_some_and(|lies| {
                 lies.starts_with(&root) && own.as_deref().is_none_or(|own| !lies.starts_with(own))

@@ -1,4 +1,4 @@
-//! What must be on disk: directories and files that are there, and room for those that are made.
+//! What must be on disk: directories and files that exist, and places where the server can make some.
 
 use super::LintSubject;
 use crate::ban_files::{self, BanFileError};
@@ -19,8 +19,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-/// Sockets that cannot be made, as far as this process can tell. What another user will be who
-/// starts the server is not known, so a user that is configured is believed.
+/// Finds sockets that cannot be made, as far as this process can tell. The check may run as another
+/// user than the server, so a configured user is assumed to have the rights.
 pub(super) fn sockets(of: &LintSubject<'_>, wrong: &mut Remarks) {
     let mut sockets = Vec::new();
     for (path, listener) in of.draft.all_listeners() {
@@ -40,7 +40,7 @@ pub(super) fn sockets(of: &LintSubject<'_>, wrong: &mut Remarks) {
     }
     let is_another_user = of.draft.process.user.is_some() && process::user() != 0;
     let unusable = sockets.into_iter().filter_map(|(at, socket, is_made)| {
-        // a service manager may have made it, where the server itself could not
+        // a service manager may have made the socket where the server itself could not
         if std::fs::symlink_metadata(&socket).is_ok() {
             return None;
         }
@@ -51,15 +51,15 @@ pub(super) fn sockets(of: &LintSubject<'_>, wrong: &mut Remarks) {
     wrong.extend(unusable);
 }
 
-/// What the disk lacks for this configuration.
+/// Finds missing or unusable files.
 pub(super) fn files(of: &LintSubject<'_>, wrong: &mut Remarks) {
     wrong.extend(missing_files(of.draft));
 }
 
-/// The same without a text: where it is asked for, and what is wrong.
+/// The findings of `files` without the text of the file: the position of each setting, and what is wrong.
 pub fn missing_files(draft: &ConfigDraft) -> Remarks {
     let mut wrong = Vec::new();
-    // what several sites inherit is told once
+    // a setting that several sites inherit is reported once
     let mut told: HashSet<&Path> = HashSet::new();
     let mut told_links: HashSet<PathBuf> = HashSet::new();
     let mut told_upstreams: HashSet<UpstreamTlsSettings> = HashSet::new();
@@ -147,6 +147,7 @@ pub fn missing_files(draft: &ConfigDraft) -> Remarks {
             }
         }
         let pairs = KeyPairs { certificates: vec![certificate], keys: vec![key] };
+        // read only if all three can be opened: a missing file is reported once
         if wrong.len() == before
             && let Err(error) = certificates::pairs(&pairs)
         {
@@ -161,7 +162,7 @@ pub fn missing_files(draft: &ConfigDraft) -> Remarks {
     wrong
 }
 
-/// A directory in which no bodies can be, as far as this process can tell.
+/// Finds a directory in which request bodies cannot be stored, as far as this process can tell.
 pub(super) fn spool(of: &LintSubject<'_>, wrong: &mut Remarks) {
     let Some(path) = &of.draft.process.spool_dir else { return };
     let is_another_user = of.draft.process.user.is_some() && process::user() != 0;
@@ -175,7 +176,7 @@ pub(super) fn spool(of: &LintSubject<'_>, wrong: &mut Remarks) {
     }
 }
 
-/// A directory whose files take memory, as those in most of `/tmp` and `/run` do.
+/// Finds a directory whose files take memory, such as one on tmpfs: in `/tmp` and `/run` of most machines.
 pub(super) fn spool_in_memory(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let Some(path) = &of.draft.process.spool_dir else { return };
     if Spool::open(path, 0, 0).is_ok_and(|spool| spool.is_in_memory()) {
@@ -184,7 +185,7 @@ pub(super) fn spool_in_memory(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// The file of authorities that are trusted.
+/// Checks the file of certificate authorities that are trusted for ACME.
 fn missing_acme(draft: &ConfigDraft, wrong: &mut Remarks) {
     let acme = &draft.process.acme;
     let at = At::default().child("acme");
@@ -202,7 +203,7 @@ fn missing_acme(draft: &ConfigDraft, wrong: &mut Remarks) {
     }
 }
 
-/// A directory for certificates that this user could not make or write to.
+/// Finds a directory for certificates that this user could not make or write to.
 pub(super) fn storage(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let is_wanted = of.draft.all_sites().iter().any(|(_, site)| site.has_acme());
     if let Some(storage) = of.draft.process.acme.storage.as_deref().filter(|_| is_wanted)
@@ -213,41 +214,41 @@ pub(super) fn storage(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// A file or a directory that cannot be what it is named for.
+/// A file or a directory that cannot be used for its purpose.
 #[derive(Debug)]
 enum UnusableFile {
-    /// A directory the configuration names cannot be used.
+    /// A directory that the configuration names cannot be used.
     NoDirectory {
-        /// Its path.
+        /// The path of the directory.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// A certificate or its key is wrong.
     Certificate(String),
-    /// The tokens of the admin listener.
+    /// The tokens of the admin listener cannot be used.
     Tokens { path: PathBuf, error: TokensError },
-    /// The keys of identities.
+    /// The keys of identities cannot be used.
     Keys { path: PathBuf, error: KeysError },
-    /// Who is banned.
+    /// The list of banned clients cannot be used.
     Bans(BanFileError),
-    /// A socket cannot be made there.
+    /// A socket cannot be made in this directory.
     NoSocketDirectory {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// No body can be on disk.
+    /// Request bodies cannot be stored on disk.
     NoSpool(io::Error),
-    /// Bodies would be in memory.
+    /// Request bodies would be stored in memory.
     SpoolInMemory {
         /// The directory.
         path: PathBuf,
     },
-    /// A directory in the place of a log.
+    /// A directory exists at the path of a log.
     LogIsDirectory {
-        /// Its path.
+        /// The path of the directory.
         path: PathBuf,
     },
 }
@@ -293,7 +294,7 @@ fn wrong_certificate(error: String) -> Wrong {
     Wrong::said(UnusableFile::Certificate(error))
 }
 
-/// Certificates and keys of a section that cannot be read, or are none.
+/// Finds certificates and keys of a section that cannot be read or are invalid.
 fn missing_pairs<'p>(
     section: &At,
     pairs: &'p KeyPairs,
@@ -319,7 +320,8 @@ fn missing_pairs<'p>(
     }
 }
 
-/// Authorities of clients, and lists of what they have revoked, that cannot be read, or are none.
+/// Finds authorities for client certificates, and their lists of revoked ones, that
+/// cannot be read or are invalid.
 fn missing_clients<'p>(
     section: &At,
     clients: &'p ClientCertificates,
@@ -347,7 +349,7 @@ fn missing_clients<'p>(
     }
 }
 
-/// What is missing to speak TLS with the applications of a site.
+/// Finds what is missing for TLS with the applications of a site.
 fn missing_for_upstreams(
     section: &At,
     site: &SiteConfig,
@@ -385,7 +387,8 @@ fn missing_for_upstreams(
     }
 }
 
-/// Why no log can be at `file`. It can be made if its directory is there, and it is none itself.
+/// The reason why no log can be at `file`, if there is one. A log can be made if its directory
+/// exists, and `file` is not a directory.
 fn wrong_log(file: &Path) -> Option<Wrong> {
     if file.is_dir() {
         return Some(Wrong::said(UnusableFile::LogIsDirectory { path: file.to_owned() }));
@@ -395,7 +398,8 @@ fn wrong_log(file: &Path) -> Option<Wrong> {
     check_directory(&path).err().map(|error| no_directory(path, error))
 }
 
-/// Why no socket can be made at `path`. `is_made`: the server makes the directory if it is missing.
+/// The reason why no socket can be made at `path`, if there is one. `is_made` means that the server
+/// makes missing directories.
 fn no_room_for(path: &Path, is_made: bool) -> Option<(PathBuf, io::Error)> {
     let parents = path.ancestors().skip(1).map(|parent| match parent {
         parent if parent.as_os_str().is_empty() => Path::new("."),
@@ -413,7 +417,7 @@ fn no_room_for(path: &Path, is_made: bool) -> Option<(PathBuf, io::Error)> {
     None
 }
 
-/// Whether this is a directory.
+/// Checks that this is a directory.
 fn check_directory(path: &Path) -> io::Result<()> {
     if std::fs::metadata(path)?.is_dir() {
         Ok(())

@@ -1,5 +1,5 @@
-//! Files that are not for clients, in directories that are served: `forebay check` warns of them. A log
-//! there is an error, because it has what others sent.
+//! Files that are not for clients, in directories that are served: `forebay check` warns of them. A
+//! log there is an error, because it holds data of other clients.
 
 use super::LintSubject;
 use forebay_config::path::Path as At;
@@ -12,10 +12,10 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Clients could read the configuration itself.
+/// Clients could read the configuration file itself.
 #[derive(Debug)]
 struct ServedConfiguration {
-    /// Its path.
+    /// The path of the file.
     path: PathBuf,
 }
 
@@ -28,10 +28,10 @@ impl fmt::Display for ServedConfiguration {
     }
 }
 
-/// Clients could read the source of a program, because files answer first.
+/// Clients could read the source of a program, because files are served before the application is asked.
 #[derive(Debug)]
 struct ServedSource {
-    /// Its path.
+    /// The path of the source.
     path: PathBuf,
 }
 
@@ -48,35 +48,36 @@ impl fmt::Display for ServedSource {
     }
 }
 
-/// What sources of programs that web servers run end with.
+/// File name extensions of programs that web servers run.
 const SOURCES: [&str; 4] = ["php", "phtml", "phar", "php8"];
-/// So many directories deep sources are looked for, the root first, and no more names of one root.
+/// The limits of the search for sources: levels of directories, with the root as the first, and
+/// names in one root.
 const SOURCE_LEVELS: usize = 3;
 const MOST_SOURCE_NAMES: usize = 1000;
 
-/// A directory whose files clients may have.
+/// A directory whose files clients may read.
 struct ServedDirectory<'d> {
-    /// As it is written.
+    /// The path as the configuration has it.
     shown: &'d Path,
-    /// Where links lead.
+    /// The path with symbolic links resolved.
     real: PathBuf,
     at: At,
-    /// Files that begin with a dot, too.
+    /// Whether files that begin with a dot are served, too.
     hidden: bool,
-    /// The path of the site at which it lies, without a slash at its end.
+    /// The site's path at which the directory is served, without a slash at its end.
     beneath: &'d str,
-    /// Paths that are for nobody.
+    /// The paths that the site's rules deny to all clients.
     closed: Vec<&'d GuardedPaths>,
 }
 
-/// The configuration itself, files of users, and private keys.
+/// Finds the configuration file, files of users, and private keys.
 pub(super) fn secret_files(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let (sites, served) = (of.draft.every_site(), served(of.draft));
     let find = |file: &Path| {
         let file = fs::canonicalize(file).ok()?;
         served.iter().find(|directory| directory.shows(&file))
     };
-    // of ten thousand in a directory one is enough
+    // of many included files in one directory, one is enough
     let mut looked_at = HashSet::new();
     let origin = of.text.origin();
     let included = origin.included.iter().filter(|file| looked_at.insert(file.parent()));
@@ -87,7 +88,7 @@ pub(super) fn secret_files(of: &LintSubject<'_>, remarks: &mut Remarks) {
         remarks.push((directory.at.clone(), wrong));
     }
     let of_text = of.text.secrets().iter().map(|(at, file)| (at.clone(), file.as_path()));
-    // what several sites name is told once
+    // a file that several sites name is reported once
     let mut told = HashSet::new();
     let of_sites = sites.iter().flat_map(|(at, site)| secrets(at, site));
     for (at, file) in of_sites.chain(own_secrets(of.draft)).chain(of_text) {
@@ -99,11 +100,11 @@ pub(super) fn secret_files(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// Logs that are in a directory that is served, whatever links and `..` they are named by. What names
-/// alone tell is known before.
+/// Finds logs in a directory that is served, through symbolic links and `..`, too. Where the names
+/// alone show it, the text's own checks have found it already.
 pub(super) fn logs(of: &LintSubject<'_>, wrong: &mut Remarks) {
     let served = served(of.draft);
-    // what several sites name is told once
+    // a log that several sites name is reported once
     let mut told = HashSet::new();
     for (at, site) in of.draft.every_site() {
         let AccessLog::File(log) = &site.log.access else { continue };
@@ -119,7 +120,8 @@ pub(super) fn logs(of: &LintSubject<'_>, wrong: &mut Remarks) {
     }
 }
 
-/// Sources in the roots of sites where files answer before an application: the first of each root.
+/// Finds sources in the roots of sites that serve files before an application is
+/// asked: the first of each root.
 pub(super) fn sources(of: &LintSubject<'_>, remarks: &mut Remarks) {
     for (at, site) in of.draft.every_site() {
         let first = site.proxies.iter().position(|proxy| proxy.route().files_first);
@@ -141,7 +143,7 @@ pub(super) fn sources(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// The first source in a directory, or beneath it, that is so.
+/// The first source for which `is_it` holds in a directory, or beneath it.
 fn source_in(
     directory: &Path,
     levels: usize,
@@ -164,16 +166,16 @@ fn source_in(
     below.find_map(|directory| source_in(directory, levels - 1, names, is_it))
 }
 
-/// The directories that are served, as far as they are there.
+/// The directories that are served, as far as they exist.
 fn served(draft: &ConfigDraft) -> Vec<ServedDirectory<'_>> {
-    // what the top level has beside sites is a default of theirs
+    // where there are sites, a root at the top level is only their default
     let (all, every) = (draft.all_sites(), draft.every_site());
     let roots = all.iter().filter_map(|(at, site)| root(at, site));
     let aliases = every.iter().flat_map(|(at, site)| aliases(at, site));
     roots.chain(aliases).collect()
 }
 
-/// Files of no site that only the server may read, each with where it is named.
+/// Files outside of all sites that only the server may read, each with its position in the configuration.
 fn own_secrets(draft: &ConfigDraft) -> Vec<(At, &Path)> {
     let AdminConfig { token_file, pairs, .. } = &draft.process.admin;
     let at = At::default().child("admin");
@@ -183,7 +185,7 @@ fn own_secrets(draft: &ConfigDraft) -> Vec<(At, &Path)> {
     tokens.chain(keys(&at, pairs)).chain(of_identities).collect()
 }
 
-/// Where a log is without links: the directory that it is in, and what it is itself a link to.
+/// The real paths of a log: its directory, and the target if the log itself is a symbolic link.
 fn real_places(log: &Path) -> Vec<PathBuf> {
     let directory = log.parent().filter(|directory| !directory.as_os_str().is_empty());
     let places = [directory.unwrap_or(Path::new(".")), log];
@@ -195,11 +197,11 @@ fn root<'s>(at: &At, site: &'s SiteConfig) -> Option<ServedDirectory<'s>> {
     ServedDirectory::new(("", site.root.as_deref()?), at.child("root"), site)
 }
 
-/// The directories of its aliases.
+/// The directories of a site's aliases.
 fn aliases<'s>(at: &At, site: &'s SiteConfig) -> impl Iterator<Item = ServedDirectory<'s>> {
     let at = at.child("alias");
     let aliases = site.aliases.iter().enumerate();
-    // nothing else of the directory of a file is served
+    // an alias for a single file serves nothing else of that file's directory
     let directories = aliases.filter(|(_, alias)| alias.file().is_none());
     directories.filter_map(move |(index, alias)| {
         let place = (alias.path().as_str(), &*alias.to);
@@ -207,7 +209,7 @@ fn aliases<'s>(at: &At, site: &'s SiteConfig) -> impl Iterator<Item = ServedDire
     })
 }
 
-/// Files of a site that only the server may read, each with where it is named.
+/// Files of a site that only the server may read, each with its position in the configuration.
 fn secrets<'s>(at: &At, site: &'s SiteConfig) -> Vec<(At, &'s Path)> {
     let users = site.auth.iter().enumerate().filter_map(|(index, rule)| {
         Some((at.child("auth").item(index).child("file"), rule.file.as_deref()?))
@@ -215,14 +217,14 @@ fn secrets<'s>(at: &At, site: &'s SiteConfig) -> Vec<(At, &'s Path)> {
     users.chain(keys(at, &site.tls.pairs)).collect()
 }
 
-/// The keys of a section, each with where it is named.
+/// The keys of a section, each with its position in the configuration.
 fn keys<'s>(at: &At, pairs: &'s KeyPairs) -> impl Iterator<Item = (At, &'s Path)> {
     let at = at.child("tls.key");
     pairs.keys.iter().enumerate().map(move |(index, key)| (at.item(index), &**key))
 }
 
 impl<'d> ServedDirectory<'d> {
-    /// With where links lead, if there is such a directory.
+    /// The directory with its links resolved, if it exists.
     fn new(
         (beneath, shown): (&'d str, &'d Path),
         at: At,
@@ -239,7 +241,7 @@ impl<'d> ServedDirectory<'d> {
         Some(ServedDirectory { shown, real, at, hidden: site.hidden, beneath, closed })
     }
 
-    /// Whether clients may have a file, which is named without links.
+    /// Whether clients may read a file, whose path has no links.
     fn shows(&self, file: &Path) -> bool {
         let Ok(inside) = file.strip_prefix(&self.real) else { return false };
         let path = [self.beneath.as_bytes(), b"/", inside.as_os_str().as_bytes()].concat();

@@ -1,4 +1,4 @@
-//! Commands that the file names: whether they can be run here, and who could put another in their place.
+//! Commands in the configuration: whether they can be run here, and whether other users could replace them.
 
 use super::LintSubject;
 use forebay_config::Remarks;
@@ -11,27 +11,28 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Bits of a mode: somebody may execute it, all may write.
+/// Bits of a mode: any of the three execute bits, and write for all.
 const EXECUTE: u32 = 0o111;
 const ALL_WRITE: u32 = 0o002;
-/// In a directory that all may write to, each may replace only files of its own.
+/// In a sticky directory that all may write to, a user may replace only own files.
 const STICKY: u32 = 0o1000;
 
-/// What is said of a command.
+/// A finding about a command.
 #[derive(Debug)]
 enum CommandFinding {
-    /// It cannot be looked at.
+    /// The command cannot be examined.
     Missing(io::Error),
-    /// It is a directory, or something else that is no file.
+    /// The path names a directory, or something else that is not a file.
     NoFile,
-    /// Nobody may execute it.
+    /// No user may execute the command.
     NotExecutable,
-    /// Everybody may change what is run.
+    /// Every user may change the command.
     Open {
         /// The file, or its directory.
         path: PathBuf,
     },
-    /// The server of a file that root checks is started by root.
+    /// The command would be run as root. A server whose file is checked by root is
+    /// assumed to be started by root.
     Root,
 }
 
@@ -58,7 +59,7 @@ impl fmt::Display for CommandFinding {
     }
 }
 
-/// A command that would be run as root.
+/// Finds a command that would be run as root.
 pub(super) fn root(of: &LintSubject<'_>, errors: &mut Remarks) {
     let process = &of.draft.process;
     let is_root = process.user.is_none() && process::user() == 0;
@@ -67,7 +68,7 @@ pub(super) fn root(of: &LintSubject<'_>, errors: &mut Remarks) {
     }
 }
 
-/// A command that cannot be run, or that others may change.
+/// Finds a command that cannot be run, or that others may change.
 pub(super) fn commands(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let hook = of.draft.process.acme.hook();
     let Some(path) = hook.first().map(Path::new) else { return };

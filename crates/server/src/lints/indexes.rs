@@ -1,5 +1,5 @@
-//! Rules that are about a directory and not about its index file, or the other way round: `forebay check`
-//! warns of them. Rules see the path that is asked for; both lead to the same page.
+//! Rules that match a directory but not its index file, or the other way round: `forebay check`
+//! warns of them. Rules see the path of the request, and both paths lead to the same page.
 
 use super::LintSubject;
 use super::pages::find;
@@ -11,12 +11,12 @@ use forebay_config::{ConfigDraft, Remarks, RuleConfig, SiteConfig};
 use forebay_site::rules::Alias;
 use std::fmt;
 
-/// A rule for one of two paths at which an index file answers.
+/// A rule for only one of the two paths of an index page.
 #[derive(Debug)]
 struct IndexRemark {
-    /// The path.
+    /// The path that the rule matches.
     path: String,
-    /// The other one.
+    /// The other path.
     other: String,
 }
 
@@ -33,10 +33,11 @@ impl fmt::Display for IndexRemark {
     }
 }
 
-/// Of so many paths at most the disk is asked.
+/// The largest number of paths that are looked up on disk.
 const MOST_PATHS: usize = 1000;
 
-/// Paths of rules without a star that lead to an index file, while no rule is about its other path.
+/// Finds paths without a star in rules that lead to an index page, while no rule
+/// matches the page's other path.
 pub(super) fn indexes(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let mut asked = 0;
     for (at, rule) in numbered("rule", &of.draft.rules) {
@@ -60,7 +61,7 @@ pub(super) fn indexes(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// The path besides this one at which the same index file answers.
+/// The other path with the same index page.
 fn other_path(draft: &ConfigDraft, site: &SiteConfig, path: &str) -> Option<String> {
     let inherited = draft.site.aliases.iter().cloned();
     let mounts: Vec<Alias> = site.mounts().chain(inherited).collect();
@@ -82,7 +83,8 @@ fn is_for(rule: &RuleConfig, site: &SiteConfig) -> bool {
         || asked_for.iter().any(|asked| site.hosts.iter().any(|host| meets(asked, host)))
 }
 
-/// Whether this rule is about the path and decides something that the one `beside` it does.
+/// Whether the rule `by` matches the path, and decides one of the settings that the rule `beside`
+/// decides, or stops.
 fn covers(by: &RuleConfig, beside: &RuleConfig, path: &str) -> bool {
     let mut settings = by.decides().into_iter().zip(beside.decides());
     by.conditions.path.0.iter().any(|pattern| pattern.matches(path.as_bytes()))

@@ -1,4 +1,4 @@
-//! What the kernel and its tools would have to do, and cannot on this machine.
+//! Features of the kernel and its tools that the configuration needs and this machine lacks.
 
 use super::LintSubject;
 use crate::confinement::KernelLimits;
@@ -9,28 +9,28 @@ use forebay_config::problem::Finding;
 use forebay_config::{ConfigDraft, Confine, FirewallMode, GateMode, Remarks, Wrong};
 use std::fmt;
 
-/// What the configuration wants of this machine and does not get.
+/// A feature that the configuration wants and this machine lacks.
 #[derive(Debug)]
 enum MachineLack {
-    /// This machine cannot have rules in its kernel.
+    /// The kernel cannot have the rules of the gate.
     Gate {
-        /// Why.
+        /// The reason.
         why: String,
-        /// Whether the server does without.
+        /// Whether the server starts without it.
         is_optional: bool,
     },
-    /// The kernel does not keep stages from what a setting says.
+    /// The kernel cannot enforce a setting of the sandbox on stages.
     Stages {
-        /// Why.
+        /// The reason.
         why: &'static str,
-        /// Whether the server does without.
+        /// Whether the server starts without it.
         is_optional: bool,
     },
     /// This machine's firewall cannot be changed.
     Firewall {
-        /// Why.
+        /// The reason.
         why: String,
-        /// Whether the server does without.
+        /// Whether the server starts without it.
         is_optional: bool,
     },
 }
@@ -62,14 +62,14 @@ impl fmt::Display for MachineLack {
     }
 }
 
-/// What the kernel lacks by which stages are confined.
+/// Finds missing features of the kernel by which stages are confined.
 pub(super) fn stages(of: &LintSubject<'_>, remarks: &mut Remarks) {
     if of.draft.is_isolated() {
         stages_on(of.draft, KernelLimits::of_this_kernel(), remarks);
     }
 }
 
-/// The same for a kernel with these limits.
+/// The remarks of `stages` for a kernel with these limits.
 fn stages_on(draft: &ConfigDraft, limits: KernelLimits, remarks: &mut Remarks) {
     let sandbox = &draft.process.sandbox;
     let settings = [
@@ -84,14 +84,14 @@ fn stages_on(draft: &ConfigDraft, limits: KernelLimits, remarks: &mut Remarks) {
     }
 }
 
-/// What this machine lacks.
+/// Finds what the gate lacks on this machine.
 pub(super) fn gate(of: &LintSubject<'_>, remarks: &mut Remarks) {
     if of.draft.process.gate != GateMode::Off {
         gate_on(of.draft, needs::lack(of.draft.process.gate), remarks);
     }
 }
 
-/// The same for a machine that lacks this.
+/// The remarks of `gate` for a machine that lacks this.
 fn gate_on(draft: &ConfigDraft, lack: Option<String>, remarks: &mut Remarks) {
     if let Some(why) = lack {
         let is_optional = draft.process.gate == GateMode::Auto;
@@ -102,7 +102,7 @@ fn gate_on(draft: &ConfigDraft, lack: Option<String>, remarks: &mut Remarks) {
     }
 }
 
-/// What this machine lacks.
+/// Finds what the firewall lacks on this machine.
 pub(super) fn firewall(of: &LintSubject<'_>, remarks: &mut Remarks) {
     sets_on(of.draft, firewall::lack(), remarks);
     if of.draft.process.firewall.mode != FirewallMode::Off {
@@ -110,7 +110,7 @@ pub(super) fn firewall(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// The same for a machine that lacks this.
+/// The remarks of `firewall` for a machine that lacks this.
 fn firewall_on(draft: &ConfigDraft, lack: Option<String>, remarks: &mut Remarks) {
     if let Some(why) = lack {
         let is_optional = draft.process.firewall.mode == FirewallMode::Auto;
@@ -119,7 +119,7 @@ fn firewall_on(draft: &ConfigDraft, lack: Option<String>, remarks: &mut Remarks)
     }
 }
 
-/// What rules miss that name sets of the firewall, on a machine that lacks this.
+/// The remarks about rules that name sets of the firewall, for a machine that lacks this.
 fn sets_on(draft: &ConfigDraft, lack: Option<String>, remarks: &mut Remarks) {
     let at = At::default().child("rule");
     let mut rules = draft.rules.iter().enumerate();

@@ -1,5 +1,5 @@
-//! Symbolic links in a root that lead past the rules of its site: `forebay check` warns of them. It looks
-//! at the first levels and at a bounded number of names, as roots may be large.
+//! Symbolic links in a root that lead past the rules of its site: `forebay check` warns of them.
+//! Roots may be large, so the search covers the first levels and a limited number of names.
 
 use super::LintSubject;
 use forebay_config::path::Path as At;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 struct WayPast {
     /// The path of the rule.
     path: String,
-    /// A path that shows the same, and that it is not for.
+    /// The path of the same file that the rule does not match.
     open: String,
 }
 
@@ -33,12 +33,12 @@ impl fmt::Display for WayPast {
     }
 }
 
-/// A symbolic link among the paths that a rule leaves open leads to what it closes.
+/// A symbolic link that a rule's exception leaves open leads to a file that the rule closes.
 #[derive(Debug)]
 struct OpenLink {
-    /// Its path.
+    /// The path of the link.
     link: String,
-    /// The path of what it leads to.
+    /// The path of the link's target.
     closed: String,
 }
 
@@ -55,26 +55,26 @@ impl fmt::Display for OpenLink {
     }
 }
 
-/// So many directories deep, the root first.
+/// The number of levels of directories that are searched; the root is the first.
 const LEVELS: usize = 3;
-/// Of one root.
+/// The largest number of names that are looked at in one root.
 const MOST_ENTRIES: usize = 1000;
 
-/// What a rule protects.
+/// A file or a directory that a rule protects.
 struct Protected<'d> {
     at: At,
     scope: &'d Scope,
-    /// The file or directory, without links.
+    /// The path with symbolic links resolved.
     real: PathBuf,
 }
 
-/// Links to what rules protect, under paths that they do not.
+/// Finds links to protected files, at paths that no rule protects.
 pub(super) fn linked(of: &LintSubject<'_>, remarks: &mut Remarks) {
     links_past(of, remarks);
     links_left_open(of, remarks);
 }
 
-/// Links that exceptions leave open, to what their rule closes.
+/// Finds links that the exceptions of a rule leave open, to files that the rule closes.
 fn links_left_open(of: &LintSubject<'_>, remarks: &mut Remarks) {
     for (at, site) in of.draft.all_sites() {
         let top = (!of.draft.sites.is_empty()).then_some((At::default(), &of.draft.site));
@@ -100,7 +100,7 @@ fn links_left_open(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// Whether what is remarked at a place was not before.
+/// Whether the same remark was not yet made at this position.
 fn is_new(remarks: &Remarks, at: &At, wrong: &Wrong) -> bool {
     let is_it = |(known, other): &(At, Wrong)| {
         known.exact == at.exact && other.to_string() == wrong.to_string()
@@ -108,7 +108,7 @@ fn is_new(remarks: &Remarks, at: &At, wrong: &Wrong) -> bool {
     !remarks.iter().any(is_it)
 }
 
-/// Links to what `[[auth]]` and `[[access]]` protect, under paths that they do not.
+/// Finds links to what `[[auth]]` and `[[access]]` protect, at paths that these do not match.
 fn links_past(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let top = (!of.draft.sites.is_empty()).then_some((At::default(), &of.draft.site));
     for (at, site) in of.draft.all_sites() {
@@ -148,7 +148,7 @@ fn links_past(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// The rules of one list, each with where its path stands.
+/// The paths of the rules of one list, each with its position in the configuration.
 fn rules_of<'s>(at: &At, site: &'s SiteConfig, list: &str) -> Vec<(At, &'s GuardedPaths)> {
     let rules: Vec<&GuardedPaths> = match list {
         "access" => site.access.iter().map(|rule| &rule.paths).collect(),
@@ -160,15 +160,15 @@ fn rules_of<'s>(at: &At, site: &'s SiteConfig, list: &str) -> Vec<(At, &'s Guard
 
 /// A symbolic link in a root.
 struct SymbolicLink {
-    /// Its path in the site.
+    /// The path of the link in the site.
     path: String,
-    /// Where it leads, without links.
+    /// The target, with symbolic links resolved.
     to: PathBuf,
 }
 
 impl SymbolicLink {
-    /// The path under which the link shows `real`, or what is in it. What leads out of the root is not
-    /// followed.
+    /// The path at which the link shows `real`, or something in it. Links that lead out of the root
+    /// are not followed.
     fn path_to(&self, root: &Path, real: &Path) -> Option<String> {
         if !self.to.starts_with(root) {
             return None;

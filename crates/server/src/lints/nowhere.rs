@@ -1,4 +1,4 @@
-//! Rules of a site whose paths lead nowhere, or to less than is meant: `forebay check` warns of them.
+//! Rules of a site whose paths lead to nothing, or to less than is intended: `forebay check` warns of them.
 
 use super::LintSubject;
 use super::pages::find;
@@ -13,19 +13,19 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// What a path leads to.
+/// A remark about a path.
 #[derive(Debug)]
 enum PathRemark {
     /// A rule whose path leads to nothing.
     Nowhere {
-        /// The path.
+        /// The path in the rule.
         path: String,
-        /// The file or directory that it would be.
+        /// The file or directory that does not exist.
         file: PathBuf,
     },
-    /// A header rule for a directory, but not for what is below it.
+    /// A header rule for a directory, but not for the files below it.
     DirectoryAlone {
-        /// Its path.
+        /// The path in the rule.
         path: String,
     },
 }
@@ -50,32 +50,34 @@ impl fmt::Display for PathRemark {
     }
 }
 
-/// Of so many paths at most the disk is asked.
+/// The largest number of paths that are looked up on disk.
 const MOST_PATHS: usize = 1000;
 
-/// A site, with what holds for it besides its own rules.
+/// A site, with the rules of the top level that apply to it.
 struct WholeSite<'d> {
     site: &'d SiteConfig,
-    /// What the top level says, if that is none itself.
+    /// The settings of the top level, if there are sites below it.
     top: Option<&'d SiteConfig>,
     mounts: Vec<Alias>,
 }
 
-/// A path that a rule names, and where.
+/// A path in a rule, with its position in the configuration.
 struct NamedPath<'d> {
     at: At,
     path: &'d str,
-    /// A rule about fields, for this path alone: that of a directory changes its index page only.
+    /// Whether the path is that of a header rule that matches nothing below it. For a directory,
+    /// such a rule affects the index page only.
     is_alone: bool,
 }
 
-/// Paths of `[[access]]`, `[[auth]]` and `[[header]]` without a star, exceptions, and where redirects lead.
+/// Finds paths that lead to nothing: paths without a star of `[[access]]`, `[[auth]]` and
+/// `[[header]]`, exceptions, and targets of redirects.
 pub(super) fn nowhere(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let top = (!of.draft.sites.is_empty()).then_some(&of.draft.site);
     let whole = |site| WholeSite::new(site, top);
     let mut asked = 0;
     for (at, site) in of.draft.every_site() {
-        // a rule of the top level is for all of them
+        // a rule of the top level applies to all sites
         let sites: Vec<WholeSite<'_>> = match at.exact.is_empty() && top.is_some() {
             true => of.draft.sites.iter().map(whole).collect(),
             false => vec![whole(site)],
@@ -99,13 +101,13 @@ pub(super) fn nowhere(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// What is to be had under a path.
+/// The result of looking up a path.
 #[derive(PartialEq)]
 enum Reached {
-    /// Nothing: this is not there.
+    /// This file does not exist.
     Nothing(PathBuf),
     Directory,
-    /// A file, or something that only a request would tell.
+    /// A file, or something that only a request would show.
     Something,
 }
 
@@ -115,7 +117,7 @@ impl<'d> WholeSite<'d> {
         WholeSite { site, top, mounts: site.mounts().chain(inherited).collect() }
     }
 
-    /// What is there on the disk, unless something else answers.
+    /// Looks the path up on disk, unless something else answers for it.
     fn look(&self, path: &str) -> Reached {
         if self.has_route_for(path) {
             return Reached::Something;
@@ -124,7 +126,7 @@ impl<'d> WholeSite<'d> {
             return Reached::Something;
         };
         match find(directory, inside) {
-            // of a directory that cannot be opened itself nothing is known
+            // if the root itself cannot be opened, nothing is known about the path
             Err(error) if is_missing(error.kind()) && fs::read_dir(directory).is_ok() => {
                 Reached::Nothing(directory.join(inside.trim_matches('/')))
             }
@@ -133,7 +135,7 @@ impl<'d> WholeSite<'d> {
         }
     }
 
-    /// Whether something may answer for the path, or for one below it, that is no file of that name.
+    /// Whether something other than a file of that name may answer for the path, or for a path below it.
     fn has_route_for(&self, path: &str) -> bool {
         let sites = || [Some(self.site), self.top].into_iter().flatten();
         let patterns = |site: &'d SiteConfig| {
@@ -154,7 +156,7 @@ impl<'d> WholeSite<'d> {
     }
 }
 
-/// Whether the pattern may fit the path or one below it.
+/// Whether the pattern may match the path or one below it.
 fn may_match(pattern: &Pattern, path: &str) -> bool {
     let start = pattern.as_str().split('*').next().unwrap_or("");
     pattern.is_regex()
@@ -188,7 +190,7 @@ fn is_directory(directory: &Path, inside: &str) -> bool {
     directory.join(inside.trim_start_matches('/')).is_dir()
 }
 
-/// What rules of a section name that a file or a directory should answer for.
+/// The paths in the rules of a section at which a file or a directory is expected.
 fn named<'d>(text: &ConfigReader<'_>, at: &At, site: &'d SiteConfig) -> Vec<NamedPath<'d>> {
     let mut named = Vec::new();
     let place = |list: &str, index, key: &str| at.child(list).item(index).child(key);
@@ -224,7 +226,7 @@ fn named<'d>(text: &ConfigReader<'_>, at: &At, site: &'d SiteConfig) -> Vec<Name
             named.push(NamedPath { at: place("redirect", index, "to"), path, is_alone: false });
         }
     }
-    // what is written as in a URL is told of by itself
+    // a path with escapes as in a URL has a remark of its own
     named.retain(|named| !named.path.contains('%'));
     named
 }

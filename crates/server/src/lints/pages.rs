@@ -1,4 +1,4 @@
-//! Files of a site that its settings name and that are not there.
+//! Files of a site that its settings name and that do not exist.
 
 use super::LintSubject;
 use forebay_config::pages::{fixed, locate};
@@ -11,9 +11,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// Error pages, the page that `try_files` ends with, and what rewrites lead to.
+/// Finds missing error pages, missing last pages of `try_files`, and missing targets of rewrites.
 pub(super) fn pages(of: &LintSubject<'_>, remarks: &mut Remarks) {
-    // what several sites inherit is told once
+    // a page that several sites inherit is reported once
     let mut told: HashSet<(PathBuf, String)> = HashSet::new();
     for (at, site) in of.draft.all_sites() {
         let inherited = of.draft.site.aliases.iter().cloned();
@@ -37,7 +37,7 @@ pub(super) fn pages(of: &LintSubject<'_>, remarks: &mut Remarks) {
         {
             look(at.child("try_files").item(candidates.len() - 1), path, find);
         }
-        // what is tried then may be there
+        // with `try_files`, the target of a rewrite need not exist: one of the candidates may
         let inherited = of.draft.site.rewrites.iter().enumerate();
         let inherited = inherited.filter(|_| !of.draft.sites.is_empty());
         let own = site.rewrites.iter().enumerate().map(|rule| (&at, rule));
@@ -50,7 +50,7 @@ pub(super) fn pages(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// Opens an error page as the server does: beneath its root, and never to wait.
+/// Opens an error page as the server does: only beneath its root, and without blocking.
 fn open_page(root: &Path, path: &str) -> io::Result<()> {
     let root = file::open_directory(root)?;
     let path = path.trim_start_matches('/').as_bytes();

@@ -1,6 +1,6 @@
-//! Files and directories whose modes do not fit the configuration: its user may not use them, or all may
-//! read a secret. `forebay check` warns of them, because it is root that asks, who may use all of them.
-//! Lists of access (`setfacl`) are not looked at.
+//! Files and directories whose modes do not fit the configuration: the server's user may not use
+//! them, or everyone may read a secret. These are warnings of `forebay check`. It often
+//! runs as root, who may use all files, so it compares modes. ACLs (`setfacl`) are not examined.
 
 use super::LintSubject;
 use crate::privileges::user_of;
@@ -16,7 +16,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What a mode lets others do.
+/// The permission bits of one class of users in a mode.
 const READ: u32 = 4;
 const WRITE: u32 = 2;
 const ENTER: u32 = 1;
@@ -28,7 +28,8 @@ struct Becomes<'d> {
 }
 
 impl Becomes<'_> {
-    /// Whether the mode of what is there lets the user. What cannot be looked at is not known.
+    /// Whether the file's mode allows the user what is `wanted`. A file that cannot be examined
+    /// counts as allowed.
     fn may(&self, path: &Path, wanted: u32) -> bool {
         let Ok(found) = fs::metadata(path) else { return true };
         let shift = match () {
@@ -39,8 +40,8 @@ impl Becomes<'_> {
         (found.mode() >> shift) & wanted == wanted
     }
 
-    /// What is in the way of the user, if anything: a directory that may not be entered, or the file
-    /// itself.
+    /// The first obstacle for the user: a directory on the way that the user may not
+    /// enter, or the file itself.
     fn obstacle(&self, path: &Path, wanted: u32) -> Option<PathBuf> {
         let real = fs::canonicalize(path).ok().filter(|_| self.user.user != 0)?;
         let mut above: Vec<&Path> = real.ancestors().skip(1).collect();
@@ -76,10 +77,10 @@ fn becomes(draft: &ConfigDraft) -> Option<Becomes<'_>> {
     Some(Becomes { name: Account::as_str(account), user })
 }
 
-/// Roots, files of users, error pages and logs that the user may not use.
+/// Finds roots, files of users, error pages and logs that the server's user may not use.
 pub(super) fn unreadable(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let Some(user) = becomes(of.draft) else { return };
-    // what several sites have is told once
+    // a file that several sites name is reported once
     let mut told: HashSet<PathBuf> = HashSet::new();
     let mut look = |at: At, needed, path: &Path| {
         let wrong = told.insert(path.to_owned()).then(|| user.remark(needed, path)).flatten();
@@ -90,7 +91,7 @@ pub(super) fn unreadable(of: &LintSubject<'_>, remarks: &mut Remarks) {
     if let Some(storage) = &of.draft.process.acme.storage
         && of.draft.all_sites().iter().any(|(_, site)| site.has_acme())
     {
-        // one that is not there is made by root
+        // a missing directory is not an obstacle: root makes it at the start
         for place in [storage, &of.draft.process.acme.files().directory().to_owned()] {
             look(At::default().child("acme.storage"), Needed::Storage, place);
         }
@@ -122,7 +123,7 @@ pub(super) fn unreadable(of: &LintSubject<'_>, remarks: &mut Remarks) {
         }
         if let AccessLog::File(log) = &site.log.access {
             let at = at.child("log.access");
-            // one that is not there is made by root
+            // a missing log is not an obstacle: root makes it at the start
             look(at.clone(), Needed::Log, log);
             if let Some(directory) = log.parent() {
                 look(at, Needed::Logs, directory);
@@ -131,7 +132,7 @@ pub(super) fn unreadable(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// Secrets that too many or too few may read.
+/// Finds secrets that too many users may read, or that the server's user may not read.
 pub(super) fn secrets(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let user = becomes(of.draft);
     let mut told = HashSet::new();
@@ -165,7 +166,7 @@ pub(super) fn secrets(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// What is wrong with a secret: too many may read it, or a reload could not.
+/// What is wrong with a secret: everyone may read it, or a reload could not.
 fn secret(at: At, secret: Secret, file: &Path, user: Option<&Becomes<'_>>) -> Option<(At, Wrong)> {
     let path = file.to_owned();
     if fs::metadata(file).ok()?.mode() & 0o004 != 0 {
@@ -175,21 +176,21 @@ fn secret(at: At, secret: Secret, file: &Path, user: Option<&Becomes<'_>>) -> Op
     Some((at, Wrong::said(ModeRemark::SecretAtStartOnly { secret, path, user })))
 }
 
-/// What modes let too few or too many do.
+/// A remark about permissions: too few, or too many.
 #[derive(Debug)]
 enum ModeRemark {
     /// Every user of this machine may read a secret.
     SecretForAll {
-        /// What it is.
+        /// The kind of secret.
         secret: Secret,
-        /// Its file.
+        /// The path of its file.
         path: PathBuf,
     },
     /// The user that the server becomes may not read a secret.
     SecretAtStartOnly {
-        /// What it is.
+        /// The kind of secret.
         secret: Secret,
-        /// Its file.
+        /// The path of its file.
         path: PathBuf,
         /// The user.
         user: String,
@@ -198,11 +199,11 @@ enum ModeRemark {
     OutOfReach {
         /// The user.
         user: String,
-        /// The file or directory, and what comes of it.
+        /// The kind of file or directory.
         needed: Needed,
-        /// Its path.
+        /// The path.
         path: PathBuf,
-        /// The directory on the way that is closed; `None` if it is the file itself.
+        /// The directory on the way that the user may not enter; `None` if it is the file itself.
         closed: Option<PathBuf>,
     },
 }
@@ -242,7 +243,7 @@ impl fmt::Display for ModeRemark {
     }
 }
 
-/// What the server needs once it is another user than root.
+/// A file or directory that the server still needs after it has switched from root to its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needed {
     /// A root, or the directory of an alias.
@@ -255,7 +256,7 @@ enum Needed {
     File,
     /// The directory of a log.
     Logs,
-    /// A log that is there already.
+    /// A log that exists.
     Log,
     /// The directory of certificates by ACME.
     Storage,
@@ -264,7 +265,7 @@ enum Needed {
 }
 
 impl Needed {
-    /// What the user may not do, before the path.
+    /// The action that the user may not perform, as words before the path.
     fn act(self) -> &'static str {
         match self {
             Needed::Directory => "enter the directory",
@@ -277,7 +278,7 @@ impl Needed {
         }
     }
 
-    /// What comes of it.
+    /// The consequence, in words.
     fn effect(self) -> &'static str {
         match self {
             Needed::Directory => "the server does not start",
@@ -291,7 +292,7 @@ impl Needed {
         }
     }
 
-    /// What would help.
+    /// The remedy, in words.
     fn remedy(self) -> &'static str {
         match self {
             Needed::Directory => "give it to a group of that user: \"chgrp\", \"chmod g+rx\"",
@@ -314,7 +315,7 @@ enum Secret {
     Tokens,
     /// The keys of identities.
     Keys,
-    /// What stands in a value of a setting.
+    /// A secret that a setting's value refers to.
     Value,
 }
 

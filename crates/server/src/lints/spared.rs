@@ -1,4 +1,5 @@
-//! Rules that ban who is never banned: their own addresses, this machine's among them, proxies and administrators.
+//! Rules that ban addresses which are never banned: addresses of this machine, of
+//! proxies and of administrators.
 
 use super::LintSubject;
 use crate::machine::own_addresses;
@@ -9,7 +10,7 @@ use forebay_config::{Remarks, Wrong};
 use forebay_policy::spared::SparedAs;
 use std::fmt;
 
-/// A rule that the server alone obeys.
+/// A ban that only the server enforces, not the kernel or the firewall.
 #[derive(Debug)]
 struct BannedInVain(SparedBan);
 
@@ -29,7 +30,7 @@ impl fmt::Display for BannedInVain {
     }
 }
 
-/// Rules that ban who is never banned.
+/// Finds rules that ban addresses which are never banned.
 pub(super) fn rules(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let listeners: Vec<_> = of.draft.all_listeners().into_iter().map(|(_, one)| one).collect();
     let process = &of.draft.process;

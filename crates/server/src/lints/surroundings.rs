@@ -1,6 +1,6 @@
-//! What lies outside of this file and of the files that it names: whether names of applications are known, whether this
-//! machine has the addresses of listeners, and whether others listen there. `forebay check` alone asks, because the
-//! answers are another minute's, too.
+//! The surroundings of the server: whether names of applications can be resolved, whether this
+//! machine has the addresses of listeners, and whether other processes listen there. `forebay
+//! check` alone asks, because the answers may change within a minute.
 
 use super::LintSubject;
 use forebay_config::applications::addresses;
@@ -19,33 +19,33 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What lies outside of the file does not fit it.
+/// A remark about the surroundings of the server.
 #[derive(Debug)]
 enum SurroundingsRemark {
     /// The name of an application has no address.
     NoName {
         /// The name.
         host: String,
-        /// What the name service says.
+        /// The reason, from the name service.
         reason: String,
     },
     /// A name service has no records of a service.
     NoService {
         /// The name.
         name: String,
-        /// What was found out.
+        /// The reason.
         reason: String,
     },
-    /// Another process listens where this server is to.
+    /// Another process listens at an address of this server.
     PortTaken {
-        /// Where.
+        /// The address.
         address: std::net::SocketAddr,
-        /// Its name and number, if that may be known.
+        /// The name and number of that process, if they are known.
         by: Option<(String, u32)>,
     },
-    /// This machine does not have an address where the server is to listen.
+    /// This machine does not have the address of a listener.
     NotHere {
-        /// Which one.
+        /// The address.
         address: IpAddr,
     },
 }
@@ -80,13 +80,13 @@ impl fmt::Display for SurroundingsRemark {
     }
 }
 
-/// No more names are looked up, all at the same time.
+/// The largest number of names that are looked up, all at the same time.
 const MOST_NAMES: usize = 64;
 
-/// How long a name service may take for all of them.
+/// How long the name service may take for all names together.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Names of applications that have no address here. One that comes later is found then.
+/// Finds names of applications that have no address now. The server itself keeps looking such names up.
 pub(super) fn names(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let mut places: Vec<(At, NameSought)> = Vec::new();
     let mut known = HashSet::new();
@@ -118,16 +118,16 @@ pub(super) fn names(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// A name that a name service is asked about.
+/// A name to look up.
 #[derive(Clone)]
 struct NameSought {
     name: String,
-    /// The port of what has the name; `None` for a service, of which records say that.
+    /// The port of the application; `None` for a service, whose records state the ports.
     port: Option<u16>,
 }
 
 impl NameSought {
-    /// Whether something is found, or why not.
+    /// Looks the name up; an error is the reason why nothing was found.
     fn look_up(&self) -> Result<(), String> {
         let Some(port) = self.port else {
             let found = name_service::records(&self.name, name_service::SRV);
@@ -141,8 +141,8 @@ impl NameSought {
     }
 }
 
-/// Addresses where others listen, or which this machine does not have. A server of this very file is to listen, and is
-/// told nothing of.
+/// Finds addresses at which other processes listen, or which this machine does not have. A running
+/// server of this very file is expected to listen, and is not reported.
 pub(super) fn ports(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let listeners = of.draft.all_listeners();
     let public = listeners.iter().flat_map(|(path, listener)| {
@@ -163,7 +163,7 @@ pub(super) fn ports(of: &LintSubject<'_>, remarks: &mut Remarks) {
         let holder = processes::listener_at(taken);
         let is_ours = match &holder {
             Some(holder) => serves(holder, of.text.file()),
-            // of others' processes only root sees the sockets
+            // only root sees the sockets of other users' processes
             None => processes::all().any(|process| serves(&process, of.text.file())),
         };
         if !is_ours {
@@ -173,7 +173,8 @@ pub(super) fn ports(of: &LintSubject<'_>, remarks: &mut Remarks) {
     }
 }
 
-/// Where an endpoint cannot be listened at, and why: the address is in use, or is none of this machine.
+/// An address of the endpoint that cannot be bound, and why: it is in use, or does
+/// not belong to this machine.
 fn unusable(endpoint: &ListenEndpoint) -> Option<(SocketAddr, ErrorKind)> {
     let (addresses, is_one) = match endpoint.listen {
         Listen::At(address) => (vec![address], true),
@@ -190,7 +191,7 @@ fn unusable(endpoint: &ListenEndpoint) -> Option<(SocketAddr, ErrorKind)> {
         let kind = socket::bind(address, false).err()?.kind();
         let is_fault = match kind {
             ErrorKind::AddrInUse => address.port() != 0,
-            // of all addresses, a machine may have those of one family only
+            // for a wildcard endpoint, a machine may have addresses of one family only
             ErrorKind::AddrNotAvailable => is_one,
             _ => false,
         };
@@ -199,7 +200,8 @@ fn unusable(endpoint: &ListenEndpoint) -> Option<(SocketAddr, ErrorKind)> {
     addresses.into_iter().find_map(fault)
 }
 
-/// Whether a process is a server, or a stage, that runs this file; or the manager that opens sockets for services.
+/// Whether a process is a server, or a stage, that runs this file, or the service manager, which
+/// opens sockets for services.
 fn serves(process: &RunningProcess, file: &str) -> bool {
     if process.process == 1 {
         return true;
@@ -218,14 +220,14 @@ fn serves(process: &RunningProcess, file: &str) -> bool {
     is_server && is_same().unwrap_or(false)
 }
 
-/// Whether each name has an address, or why not; in the same order.
+/// Looks all names up at the same time; the results are in the same order.
 fn look_up(names: Vec<NameSought>) -> Vec<Result<(), String>> {
     let until = Instant::now() + PATIENCE;
     let begun: Vec<_> = names
         .into_iter()
         .map(|name| {
             let (tell, told) = mpsc::channel();
-            // one that waits for longer goes with the process
+            // a look-up that takes longer ends with the process
             let begun = thread::Builder::new().spawn(move || {
                 let _ = tell.send(name.look_up());
             });

@@ -1,4 +1,4 @@
-//! Lines of files of users that are none.
+//! Invalid lines in files of users.
 
 use super::LintSubject;
 use forebay_config::Remarks;
@@ -7,15 +7,15 @@ use forebay_site::users_errors;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Of one file of users no more lines are told of than these.
+/// The largest number of lines of one file that are reported.
 const MOST_LINES: usize = 20;
 
-/// Something in a file of users.
+/// A remark about a file of users.
 #[derive(Debug)]
 struct UsersRemark {
-    /// Its path.
+    /// The path of the file.
     path: PathBuf,
-    /// In which line, and what.
+    /// The line, and what is wrong with it.
     reason: String,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for UsersRemark {
     }
 }
 
-/// Lines of files of users that are none.
+/// Finds invalid lines in files of users.
 pub(super) fn users(of: &LintSubject<'_>, remarks: &mut Remarks) {
     for (at, site) in of.draft.every_site() {
         for (index, rule) in site.auth.iter().enumerate() {

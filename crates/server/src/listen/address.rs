@@ -1,4 +1,4 @@
-//! Where a listening socket is bound, and why one cannot be had.
+//! Addresses of listening sockets, and errors of opening them.
 
 use forebay_config::Listen;
 use forebay_conn::Peer;
@@ -7,7 +7,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Where a socket is bound.
+/// The address of a listening socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
     /// An internet address and port.
@@ -17,7 +17,7 @@ pub enum ListenAddress {
 }
 
 impl ListenAddress {
-    /// How [`Peer::local`] says it.
+    /// The address as in [`Peer::local`].
     pub fn local(&self) -> SocketAddr {
         match self {
             ListenAddress::Tcp(address) => *address,
@@ -25,7 +25,7 @@ impl ListenAddress {
         }
     }
 
-    /// Its port, if it has one.
+    /// The port, if there is one.
     pub fn port(&self) -> Option<u16> {
         match self {
             ListenAddress::Tcp(address) => Some(address.port()),
@@ -33,7 +33,7 @@ impl ListenAddress {
         }
     }
 
-    /// What a person can click on or give to curl.
+    /// The URL for a browser or curl.
     pub fn url(&self) -> String {
         match self {
             ListenAddress::Tcp(_) => format!("http://{self}"),
@@ -43,7 +43,7 @@ impl ListenAddress {
 }
 
 impl ListenAddress {
-    /// What a browser on this machine can open: all addresses are reached by loopback.
+    /// The URL for a browser on this machine: a wildcard address becomes the loopback address.
     pub fn local_url(&self) -> Option<String> {
         let ListenAddress::Tcp(address) = self else { return None };
         let ip = match address.ip() {
@@ -70,40 +70,41 @@ impl From<(IpAddr, u16)> for ListenAddress {
     }
 }
 
-/// Why sockets cannot be had.
+/// The reason why sockets cannot be opened.
 #[derive(Debug)]
 pub enum ListenError {
-    /// An address cannot be listened on.
+    /// The address cannot be bound, or the socket cannot listen.
     Bind {
         /// The address.
         address: ListenAddress,
-        /// What the kernel said.
+        /// The error of the kernel.
         error: io::Error,
     },
-    /// The service manager has opened its port for both families, in a socket that this listener does not name.
+    /// The service manager has opened the port for both families, with a socket that
+    /// this listener does not name.
     OfBoth {
         /// The address.
         address: ListenAddress,
-        /// What the service manager calls the socket.
+        /// The name that the service manager gives the socket.
         name: String,
     },
-    /// There can be no sockets for its classes.
+    /// The sockets for classes at this address cannot be opened.
     OfClasses {
         /// The address.
         address: ListenAddress,
-        /// What the kernel said.
+        /// The error of the kernel.
         error: io::Error,
     },
     /// The service manager passed a socket that no listener names.
     Unnamed {
-        /// Where it listens, if that can be said.
+        /// The address of the socket, if it has one that can be shown.
         address: Option<ListenAddress>,
-        /// What the service manager calls it.
+        /// The name that the service manager gives the socket.
         name: String,
     },
-    /// What the service manager passed cannot be taken.
+    /// A socket from the service manager cannot be used.
     Inherited {
-        /// What is wrong.
+        /// The reason.
         error: io::Error,
     },
 }
@@ -148,7 +149,7 @@ impl fmt::Display for ListenError {
 
 impl std::error::Error for ListenError {}
 
-/// What helps, if that is known.
+/// A remedy as words, if one is known.
 fn hint(address: &ListenAddress, error: &io::Error) -> &'static str {
     match (address, error.kind()) {
         (_, ErrorKind::AddrInUse) => "; stop what uses it, or choose another address",
@@ -167,15 +168,15 @@ fn hint(address: &ListenAddress, error: &io::Error) -> &'static str {
     }
 }
 
-/// The kernel was built or booted without IPv6, or has no address of it.
+/// Whether the kernel was built or booted without IPv6, or has no address of it.
 pub(super) fn has_no_ipv6(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::AddrNotAvailable | ErrorKind::Unsupported)
         || error.raw_os_error() == Some(97) // EAFNOSUPPORT
 }
 
-/// An address of a configuration that is one address, and not all of the machine.
+/// Converts an address of a configuration, unless it means all addresses of the machine.
 impl TryFrom<&Listen> for ListenAddress {
-    /// The port.
+    /// The port of an endpoint that is at all addresses of the machine.
     type Error = u16;
 
     fn try_from(listen: &Listen) -> Result<ListenAddress, u16> {

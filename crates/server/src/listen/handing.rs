@@ -1,5 +1,5 @@
-//! Listening sockets that go to another process, and come from one. Both have them then: the queues stay open
-//! whoever ends first.
+//! Listening sockets on their way between a predecessor and a successor. Both processes hold them
+//! then, so that the queues stay open whichever ends first.
 
 use super::of_class::SocketsOfClasses;
 use super::{
@@ -20,43 +20,43 @@ use std::path::PathBuf;
 /// A listening socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedSocket {
-    /// What was asked for.
+    /// The address in the configuration.
     pub wanted: HandedAddress,
-    /// Where it is bound.
+    /// The address that the socket is bound to.
     pub bound: HandedAddress,
-    /// Who opened it.
+    /// The origin of the socket.
     pub origin: HandedOrigin,
 }
 
-/// Where a socket listens.
+/// The address of a listening socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HandedAddress {
-    /// At an internet address.
+    /// An internet address and port.
     Tcp(SocketAddr),
-    /// At the path of a Unix socket.
+    /// The path of a Unix socket.
     Path(PathBuf),
-    /// At a name in the abstract namespace.
+    /// A name in the abstract namespace.
     Abstract(String),
 }
 
-/// Who opened a socket.
+/// The origin of a socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HandedOrigin {
-    /// The server.
+    /// Bound by the server.
     Bound,
-    /// The server, with a file.
+    /// Bound by the server to a file.
     File,
-    /// The service manager, which keeps it open.
+    /// Opened by the service manager, which keeps it open.
     Inherited {
-        /// What the service manager calls it.
+        /// The name that the service manager gives the socket.
         name: String,
-        /// IPv4 connections come to `[::]` as well.
+        /// Whether a socket at `[::]` takes IPv4 connections as well.
         with_ipv4: bool,
     },
 }
 
 impl Listeners {
-    /// Duplicates of all that are listened at, for the process that takes the place of this one.
+    /// Duplicates of all sockets in use, for the process that takes the place of this one.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -82,11 +82,12 @@ impl Listeners {
         Ok((handed, sockets))
     }
 
-    /// Those that another process has handed. The other may be anybody's by now, and this one may be root: each has to
-    /// listen where it is said to.
+    /// Takes the sockets that another process has handed over. That process may be under an
+    /// attacker's control, and this one may be root, so each socket must listen at the address that
+    /// is stated for it.
     ///
     /// # Errors
-    /// What the kernel says of one; `InvalidData` if it is not what it is said to be.
+    /// The kernel's error for a socket; `InvalidData` if it is not what is stated.
     pub fn handed(handed: Vec<HandedSocket>, sockets: Vec<OwnedFd>) -> io::Result<Listeners> {
         let mut listeners = Listeners { is_silent: true, ..Listeners::default() };
         for (HandedSocket { wanted, bound, origin }, socket) in handed.into_iter().zip(sockets) {
@@ -111,7 +112,7 @@ impl Listeners {
                     SocketOrigin::Inherited { name, with_ipv4 }
                 }
                 (HandedOrigin::Bound | HandedOrigin::File, _) => {
-                    // sockets that are added to these belong to the same user
+                    // sockets that are opened beside these must belong to the same user
                     listeners.owner = Some(socket::owner(&socket)?);
                     SocketOrigin::Bound
                 }
@@ -131,11 +132,12 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// Sockets that were opened beside those that were handed listen from now on, and later ones at once. Before,
-    /// clients would wait in their queues, and be lost if this process did not come to serve.
+    /// Makes the sockets listen that were opened beside those handed over; later ones listen at
+    /// once. Before this call, clients in their queues would be lost if this process failed to
+    /// become the server.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn begin_listening(&mut self) -> io::Result<()> {
         self.is_silent = false;
         for open in &mut self.open {
@@ -147,13 +149,13 @@ impl Listeners {
         Ok(())
     }
 
-    /// Where those are that `wanted` does not name.
+    /// The addresses of the sockets that `wanted` does not name.
     pub fn unnamed(&self, wanted: &[Listen]) -> Vec<HandedAddress> {
         let unnamed = self.open.iter().filter(|open| !open.is_wanted(wanted));
         unnamed.map(|open| (&open.address).into()).collect()
     }
 
-    /// Sockets for one loop, of those addresses of `endpoints` that the process which takes the place of this one leaves.
+    /// Sockets for one loop, at those addresses of `endpoints` that the successor does not have.
     ///
     /// # Errors
     /// As [`take`](Listeners::take).
@@ -177,8 +179,9 @@ impl Listeners {
         Ok(self.take_endpoints(&exact, 1)?.pop().unwrap_or_default())
     }
 
-    /// The process that has lent them has no use for them any more: the files of Unix sockets that `wanted` names are this
-    /// one's. Those of others it may have put anywhere.
+    /// Takes over the files of the Unix sockets that `wanted` names, because the process that has
+    /// lent the sockets does not need them any more. It stated the files of the others itself, at
+    /// any path, so those stay.
     pub fn own(&mut self, wanted: &[Listen]) {
         for open in self.open.iter_mut().filter(|open| open.is_wanted(wanted)) {
             if let SocketOrigin::File(file) = &mut open.origin {
@@ -187,21 +190,22 @@ impl Listeners {
         }
     }
 
-    /// Another process has all of them, but for these, which nobody has any more: their files go. It removes those of
-    /// the others.
+    /// Leaves all sockets to the successor, which also removes their files. At the addresses in
+    /// `left` no process listens any more: this process removes their files.
     pub fn hand_over(&mut self, left: &[HandedAddress]) {
         for open in self.open.drain(..) {
             let address = HandedAddress::from(&open.address);
             match open.origin {
                 SocketOrigin::File(file) if !left.contains(&address) => file.leave(),
-                // they are removed when they are dropped
+                // their files are removed when they are dropped
                 _ => {}
             }
         }
     }
 }
 
-/// Whether clients of one address come to a socket that is bound so: with any port if none was asked for.
+/// Whether connections to the address `wanted` come to a socket that is bound to `bound`. A wanted
+/// port 0 matches any port.
 fn may_be_for(wanted: &ListenAddress, bound: &InheritedAddress) -> bool {
     let (ListenAddress::Tcp(wanted), InheritedAddress::Internet { address, with_ipv4 }) =
         (wanted, bound)

@@ -1,8 +1,9 @@
-//! Listening sockets of classes. The gate has the kernel queue a connection in the one of its class; nobody
-//! else can reach them. They belong to an address, as its own sockets do, and are kept as long.
+//! Listening sockets of classes. The gate has the kernel queue a connection at the socket of its
+//! class; no connection reaches them otherwise. They belong to an address, as its common sockets
+//! do, and are kept as long.
 //!
-//! What a reload adds or leaves out counts from [`Listeners::settle`] on: until then engines that run accept
-//! from those before, and from no others.
+//! Changes by a reload take effect with [`Listeners::settle`]: until then running engines accept
+//! from the earlier sockets only.
 
 use super::{
     AcceptSocket, AddressSockets, BACKLOG, ListenAddress, ListenEndpoint, ListenError, Listeners,
@@ -18,19 +19,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// The sockets of the classes of one address.
 #[derive(Debug, Default)]
 pub(super) struct SocketsOfClasses {
-    /// By rank; of each as many as of any other.
+    /// The sockets of each rank, the same number for all.
     by_rank: Vec<Vec<OwnedFd>>,
-    /// Ranks that were asked for last.
+    /// The number of ranks that were last asked for.
     wanted: usize,
-    /// Ranks that engines accept from, and sockets of each.
+    /// How many ranks engines accept from, and with how many sockets each.
     in_force: (usize, usize),
-    /// Whether TLS is to be spoken there, and whether it is.
+    /// Whether TLS is wanted on the sockets, and whether it is in force.
     wanted_tls: bool,
     speaks_tls: bool,
 }
 
 impl SocketsOfClasses {
-    /// So many ranks are wanted, and of each at least as many sockets as there are loops.
+    /// Makes sure that there are `ranks` ranks, each with at least as many sockets as there are loops.
     fn want(&mut self, ranks: usize, loops: usize, is_ipv4: bool) -> io::Result<()> {
         self.wanted = ranks;
         let loops = self.by_rank.first().map_or(0, Vec::len).max(loops);
@@ -43,7 +44,7 @@ impl SocketsOfClasses {
         Ok(())
     }
 
-    /// Gives each loop at least one socket of each rank; together they have all.
+    /// Gives each loop at least one socket of each rank; together they have all of them.
     fn share_out(&self, local: SocketAddr, by_loop: &mut [Vec<AcceptSocket>]) -> io::Result<()> {
         for (rank, of_rank) in (0..).zip(&self.by_rank[..self.wanted]) {
             let rank = Some(Rank(rank));
@@ -56,7 +57,8 @@ impl SocketsOfClasses {
         Ok(())
     }
 
-    /// What was wanted is accepted from. Says whether there are ranks that are not wanted any more.
+    /// Records that engines accept from the wanted sockets. The result is whether there are ranks
+    /// that are not wanted any more.
     pub(super) fn settle(&mut self) -> bool {
         self.by_rank.truncate(self.wanted);
         let (before, _) = self.in_force;
@@ -65,7 +67,7 @@ impl SocketsOfClasses {
         self.wanted < before
     }
 
-    /// Closes what was taken since.
+    /// Closes the sockets that were taken since the last `settle`.
     pub(super) fn undo(&mut self) {
         let (ranks, loops) = self.in_force;
         self.by_rank.truncate(ranks);
@@ -82,7 +84,7 @@ impl SocketsOfClasses {
 }
 
 impl Listeners {
-    /// Gives each loop sockets of so many classes, for each address of an endpoint.
+    /// Gives each loop sockets of `ranks` classes, for each address of an endpoint.
     pub(super) fn share_out_of_classes(
         &mut self,
         ListenEndpoint { listen, tls, .. }: &ListenEndpoint,
@@ -98,8 +100,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// The sockets of classes that engines accept from, as [settled](Listeners::settle), of each address; none of one
-    /// for which no classes are wanted.
+    /// The sockets of classes of each address that engines accept from, as
+    /// [settled](Listeners::settle). Addresses without classes have none.
     pub fn of_classes(&self) -> Vec<OfClasses<'_>> {
         let open = self.open.iter().filter(|open| open.left.is_none());
         let of_classes = open.filter_map(|open| match &open.address {
@@ -113,8 +115,8 @@ impl Listeners {
         of_classes.collect()
     }
 
-    /// How many connections wait in accept queues, all addresses together: in those of classes, and in the common
-    /// ones. A socket that does not say has none.
+    /// How many connections wait in accept queues, of all addresses together: in those of classes,
+    /// and in the common ones. A socket whose queue cannot be read counts as empty.
     pub fn queued(&self) -> QueuedConnections {
         let of = |sockets: &mut dyn Iterator<Item = BorrowedFd<'_>>| -> u64 {
             let lengths = sockets.filter_map(|one| socket::accept_queue(one).ok());

@@ -1,4 +1,4 @@
-//! Sockets that a service manager or the program has opened: which listener they are meant for.
+//! The assignment of sockets from a service manager or a program to listeners.
 
 use super::of_class::SocketsOfClasses;
 use super::{
@@ -9,7 +9,8 @@ use forebay_sys::inherited::{Inherited, InheritedAddress};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 impl Listeners {
-    /// What the service manager calls the socket that it has opened at a port for both families, if it has.
+    /// The service manager's name of the socket that it has opened at this port for both
+    /// families, if there is one.
     pub(super) fn passed_for_both(&self, port: u16) -> Option<&str> {
         let [_, v6] = all_addresses(port);
         let passed = self.inherited.iter().find(|passed| {
@@ -29,8 +30,8 @@ impl Listeners {
         passed.map(|passed| &*passed.name).or_else(open)
     }
 
-    /// Whether the connections of an endpoint come to such a socket, and are those of its listener there, too: that
-    /// names all addresses of both families, one by one.
+    /// Whether a socket for both families takes the connections of this endpoint, and its listener
+    /// names the wildcard addresses of both families, so that the connections are its own there, too.
     pub(super) fn comes_to_both(
         &self,
         endpoint: &ListenEndpoint,
@@ -45,7 +46,7 @@ impl Listeners {
 
     pub(super) fn take_inherited(&mut self, wanted: &ListenAddress) -> Option<AddressSockets> {
         let is_wanted = |passed: &Inherited| match (address_of(&passed.bound), wanted) {
-            // whatever port it has
+            // a wanted port 0 matches any port
             (Some(ListenAddress::Tcp(bound)), ListenAddress::Tcp(asked)) if asked.port() == 0 => {
                 bound.ip() == asked.ip()
             }
@@ -53,7 +54,7 @@ impl Listeners {
         };
         let passed = self.inherited.swap_remove(self.inherited.iter().position(is_wanted)?);
         let address = address_of(&passed.bound).unwrap_or_else(|| wanted.clone());
-        // several share an address where each loop of another process had one
+        // several sockets share an address where another process had one for each loop
         let is_same = |other: &mut Inherited| other.bound == passed.bound;
         let others = self.inherited.extract_if(.., is_same).map(|other| other.socket);
         let others: Vec<_> = others.collect();
@@ -71,11 +72,11 @@ impl Listeners {
         })
     }
 
-    /// Whether `wanted` names every socket that the service manager passed on: it would go on to
-    /// queue connections that are not accepted.
+    /// Checks that `wanted` names every socket from the service manager. It would go on to queue
+    /// connections at the others, which are not accepted.
     ///
     /// # Errors
-    /// [`ListenError::Unnamed`], the first that is not.
+    /// [`ListenError::Unnamed`] for the first that is not named.
     pub fn check_inherited(&self, wanted: &[Listen]) -> Result<(), ListenError> {
         if let Some(passed) = self.inherited.first() {
             let (address, name) = (address_of(&passed.bound), passed.name.clone());

@@ -1,4 +1,4 @@
-//! The book of listening sockets.
+//! Tests of the listening sockets.
 
 use super::*;
 use forebay_sys::file::try_lock;
@@ -19,7 +19,7 @@ fn tcp(address: &ListenAddress) -> SocketAddr {
     }
 }
 
-/// Where nothing is yet.
+/// A path at which nothing exists yet.
 fn path() -> Listen {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -34,7 +34,7 @@ fn file(listen: &Listen) -> &std::path::Path {
     }
 }
 
-/// Everything that waits at a socket.
+/// Accepts all connections that wait at a socket.
 fn arrived(socket: &AcceptSocket) -> usize {
     let accept = || match socket::accept(socket.socket.as_fd()).unwrap() {
         socket::Accepted::Connection(socket, _) => Some(socket),
@@ -59,18 +59,18 @@ fn a_second_server_on_the_same_address_is_refused() {
     assert!(refused.to_string().contains("stop what uses it"), "{refused}");
 }
 
-/// A client that comes while an address is opened is refused or waits in the queue.
+/// A client that connects while an address is being opened is refused or waits in the queue.
 #[test]
 fn nobody_is_lost_who_comes_while_an_address_is_opened() {
     let [_, a, b, c] = std::process::id().to_be_bytes();
-    // of this process alone
+    // an address that only this process uses
     let any = Listen::At(SocketAddr::from(([127, a | 64, b, c], 0)));
     let mut listeners = Listeners::default();
     listeners.take(std::slice::from_ref(&any), 1).unwrap();
     let address = tcp(&listeners.addresses(&[any])[0]);
     drop(listeners);
     for round in 0..20 {
-        // a process that another test is starting has copies of descriptors until it has become its program
+        // a child of another test holds copies of the descriptors until its exec
         let begun = Instant::now();
         while Listeners::default().probe(address).is_err() {
             assert!(begun.elapsed() < Duration::from_secs(60), "round {round}: not free");
@@ -83,13 +83,13 @@ fn nobody_is_lost_who_comes_while_an_address_is_opened() {
         };
         let client = std::thread::spawn(connect);
         let mut listeners = Listeners::default();
-        // done once for an address: the time is short
+        // only this call is made once for an address: the moment is short
         for _ in 0..1_000 {
             listeners.probe(address).unwrap();
         }
         let by_loop = listeners.take(&[Listen::At(address)], 1).unwrap();
         let mut client = client.join().unwrap();
-        // it is told of when it has said something
+        // the kernel reports the connection only once the client has sent something
         let _ = client.write_all(b"x");
         let begun = Instant::now();
         while arrived(&by_loop[0][0]) == 0 {
@@ -109,7 +109,8 @@ fn sockets_stay_and_are_dealt_out_anew() {
     assert_eq!(listeners.addresses(&[ANY]).len(), 1);
 }
 
-/// Engines accept from one socket; those for more loops are closed again, or clients would wait there for ever.
+/// Engines accept from one socket; those for further loops must be closed again, or clients would
+/// wait there for ever.
 #[test]
 fn sockets_for_loops_that_do_not_come_are_closed() {
     let mut listeners = Listeners::default();
@@ -136,7 +137,7 @@ fn opening_is_timed_step_by_step() {
     let steps =
         |times: OpenSteps| [times.socket_ns, times.options_ns, times.bind_ns, times.listen_ns];
     assert!(steps(one).iter().all(|ns| *ns > 0), "{one:?}");
-    // what is open is not opened again
+    // an open socket is not opened again
     listeners.take(&[ANY], 1).unwrap();
     assert_eq!(listeners.times().get(), one);
     listeners.take(&[ANY], 2).unwrap();
@@ -151,12 +152,12 @@ fn one_address_may_take_the_place_of_all_and_back() {
     let port = listeners.addresses(&[Listen::All(0)])[0].port().unwrap();
     let (all, one) = ([Listen::All(port)], [Listen::At((Ipv4Addr::LOCALHOST, port).into())]);
     let v4 = [Listen::At((Ipv4Addr::UNSPECIFIED, port).into())];
-    // all of IPv4 is a part of all, and stays open
+    // the IPv4 wildcard is a part of both wildcards, and stays open
     let versions = listeners.addresses(&all).len();
     listeners.take(&v4, 2).unwrap();
     assert_eq!(listeners.leave(&v4), versions > 1);
     assert_eq!(listeners.addresses(&v4).len(), 1);
-    // one beside all, which are left, closed and opened again
+    // one address beside the wildcards, which are left, closed and opened again
     for (next, count) in [(&one, 1), (&all, versions)] {
         listeners.take(next, 2).unwrap();
         assert!(listeners.leave(next));
@@ -173,7 +174,7 @@ fn a_port_that_is_chosen_is_the_same_for_both_versions() {
     let by_loop = listeners.take(&all, 1).unwrap();
     let ports: Vec<_> = listeners.addresses(&all).iter().map(|at| at.port().unwrap()).collect();
     assert!(ports.iter().all(|port| *port == ports[0] && *port != 0), "{ports:?}");
-    // a reload finds them again
+    // a reload uses the same sockets
     assert_eq!(listeners.take(&all, 1).unwrap()[0].len(), by_loop[0].len());
     assert!(!listeners.leave(&all));
 }
@@ -188,7 +189,7 @@ fn what_is_left_takes_nothing_new_but_loses_nothing() {
     assert!(!listeners.leave(&[]));
     let brief = Duration::from_millis(300);
     TcpStream::connect_timeout(&address, brief).expect_err("a new connection was taken");
-    // silent clients are reported too, when the kernel asks them again
+    // silent clients are reported, too, when the kernel asks them again
     sleep(ARRIVAL);
     let (mut count, deadline) = (0, Instant::now() + Duration::from_secs(30));
     while count < early.len() && Instant::now() < deadline {
@@ -215,7 +216,7 @@ fn a_unix_socket_is_one_for_all_loops_and_its_file_goes() {
     assert!(!file(&wanted[0]).exists());
     assert_eq!(arrived(&by_loop[2][0]), 1);
     drop(client);
-    // while the old one is still there, a new one can be had
+    // while the old socket exists, a new one can be opened
     assert!(!listeners.take(&wanted, 1).unwrap()[0][0].shared);
     listeners.left_long_ago();
     listeners.close();
@@ -237,7 +238,7 @@ fn the_end_of_others_leaves_a_unix_socket_its_file() {
     assert!(!file(&admin).exists());
 }
 
-/// Whoever may read a directory may lock it.
+/// A user who may read a directory may also lock it.
 #[test]
 fn a_directory_that_stays_locked_is_waited_for_once_by_all_sockets_in_it() {
     let folder = file(&path()).to_owned();
@@ -258,7 +259,7 @@ fn a_directory_that_stays_locked_is_waited_for_once_by_all_sockets_in_it() {
 }
 
 impl Listeners {
-    /// It will not be long ago before the end of the test.
+    /// Makes the moment of leaving so late that it does not become long ago during the test.
     fn left_just_now(&mut self) {
         for open in self.open.iter_mut().filter(|open| open.left.is_some()) {
             open.left = Instant::now().checked_add(Duration::from_secs(3600));
@@ -271,7 +272,7 @@ impl Listeners {
         }
     }
 
-    /// As if a service manager had opened it.
+    /// Adds a socket as if a service manager had opened it.
     fn pass(&mut self, listen: &Listen, name: &str) {
         let address = ListenAddress::try_from(listen).unwrap();
         let (socket, bound) = match &address {
@@ -292,7 +293,7 @@ impl Listeners {
     }
 }
 
-/// As `ListenStream=80` is where the machine has IPv6.
+/// A socket such as `ListenStream=80` makes where the machine has IPv6.
 #[test]
 fn one_socket_for_both_families_is_for_both_addresses() {
     let both = || loop {
@@ -303,7 +304,7 @@ fn one_socket_for_both_families_is_for_both_addresses() {
         let InheritedAddress::Internet { address, with_ipv4 } = &mut passed.bound else {
             unreachable!()
         };
-        // another socket stands for its other half: the one for IPv6 alone leaves that free
+        // a socket for IPv6 alone leaves the IPv4 half free, so another socket takes that place
         *with_ipv4 = true;
         let port = address.port();
         let taken = socket::listen(
@@ -328,7 +329,7 @@ fn one_socket_for_both_families_is_for_both_addresses() {
             assert!(by_loop.iter().all(|sockets| sockets.len() == 1));
             listeners.check_inherited(&wanted).unwrap();
         }
-        // a listener of another kind has none of it
+        // a listener of another kind gets nothing from it
         let loopback = at(Ipv4Addr::LOCALHOST.into(), port);
         for other in [v4(port), loopback] {
             let error = listeners.take(&[other], 2).unwrap_err().to_string();

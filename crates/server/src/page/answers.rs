@@ -1,4 +1,4 @@
-//! The documents below `/page`: files of the page for everybody, figures for those who may read them.
+//! The documents below `/page`: the files of the page, which are public, and figures, which may need a token.
 
 use super::PageMemory;
 use crate::why;
@@ -13,15 +13,15 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Names of a kind that are shown.
+/// The largest number of names of a kind that are shown.
 const MOST_NAMES: usize = 20;
-/// Refusals that are shown.
+/// The largest number of refusals that are shown.
 const MOST_REFUSALS: usize = 20;
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-/// The files of the page. They say nothing of the server, so they need no token.
+/// The files of the page. They contain no data of the server, so they need no token.
 const FILES: [(&str, &str, &str); 8] = [
     ("/page", "text/html; charset=utf-8", include_str!("assets/page.html")),
     ("/page/page.js", SCRIPT, include_str!("assets/page.js")),
@@ -33,7 +33,7 @@ const FILES: [(&str, &str, &str); 8] = [
     ("/page/uplot.css", STYLE, include_str!("assets/uPlot.min.css")),
 ];
 
-/// What a browser may do with these documents: nothing but what is in them, from here, in no frame.
+/// Headers that restrict browsers: these documents may load only files from here, and may not be in a frame.
 pub(crate) const POLICY: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; \
      connect-src 'self'; img-src 'self' data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'\r\n\
      X-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\
@@ -42,12 +42,12 @@ pub(crate) const POLICY: &str = "Content-Security-Policy: default-src 'none'; sc
 /// A document: its type and text.
 pub(crate) type PageDocument = (&'static str, Cow<'static, str>);
 
-/// What the page is answered from.
+/// The data for the page's answers.
 pub(crate) struct PageAnswers {
     pub(crate) memory: Arc<PageMemory>,
     pub(crate) live: Arc<LiveSnapshot>,
     pub(crate) addresses: PageAddresses,
-    /// Whether browsers sign in.
+    /// Whether browsers must sign in.
     pub(crate) with_token: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn file(path: &[u8]) -> Option<PageDocument> {
 }
 
 impl PageAnswers {
-    /// What is at this path for those who may read figures.
+    /// The document at this path, for clients who may read figures.
     pub(crate) fn document(&self, path: &[u8], query: &[u8]) -> Option<PageDocument> {
         let number = |name: &str| parameter(query, name).and_then(|text| text.parse().ok());
         let text = match path {
@@ -72,7 +72,7 @@ impl PageAnswers {
         Some(("application/json", Cow::Owned(text)))
     }
 
-    /// Who asks most.
+    /// The most frequent names of each kind.
     fn largest(&self, minutes: u64) -> Value {
         let (kinds, missed) = self.memory.largest(minutes, MOST_NAMES);
         let name = |one: &TopCount| String::from_utf8_lossy(&one.name).into_owned();
@@ -96,7 +96,8 @@ impl PageAnswers {
         json!({"kinds": kinds, "sample": SAMPLE, "missed": missed})
     }
 
-    /// Why a request was refused: by its id, or the last ones by client and a part of what they asked for.
+    /// The reason why a request was refused: by its id, or the last refusals by
+    /// client and a part of the path.
     fn why(&self, query: &[u8]) -> Value {
         let refusals = &self.live.get().refusals;
         let given = |name: &str| parameter(query, name).filter(|text| !text.trim().is_empty());
@@ -123,7 +124,7 @@ impl PageAnswers {
         json!({"found": found})
     }
 
-    /// As much of a refusal as is shown.
+    /// The part of a refusal that may be shown.
     fn shown(&self, refusal: RememberedRefusal) -> RememberedRefusal {
         match self.addresses {
             PageAddresses::Whole => refusal,
@@ -131,7 +132,7 @@ impl PageAnswers {
         }
     }
 
-    /// What the configuration says, beside which figures are read.
+    /// Settings of the configuration that help to interpret figures.
     fn facts(&self) -> Value {
         let live = self.live.get();
         let class = |class: &forebay_policy::class::Class| json!({"name": class.name, "share": class.share, "target_ms": class.delay_ms, "priority": class.priority});
@@ -153,10 +154,10 @@ impl PageAnswers {
     }
 }
 
-/// Whose refusals are meant.
+/// The client whose refusals are asked for.
 enum WantedClient {
     Address(IpAddr),
-    /// As [`network_of`] writes it.
+    /// A network as [`network_of`] writes it.
     Network(String),
 }
 
@@ -176,7 +177,7 @@ impl WantedClient {
             (WantedClient::Address(address), PageAddresses::Whole) => {
                 address.to_canonical() == client.to_canonical()
             }
-            // what is not shown is not to be found out either
+            // an address that is not shown must not be found by a search either
             (WantedClient::Address(address), PageAddresses::Networks) => {
                 is_in(&network_of(*address).to_string())
             }
@@ -184,12 +185,13 @@ impl WantedClient {
     }
 }
 
-/// Whether a name may have gone on where it ends here.
+/// Whether a name may have been longer than what is kept of it.
 fn is_cut(one: &TopCount) -> bool {
     one.name.len() >= NAME_BYTES
 }
 
-/// A refusal that says no more of its client than the network. A ban may name the address, and so may its reason.
+/// A refusal that reveals only the network of its client. The text of a ban may have the address,
+/// so it is left out.
 fn without_address(refusal: RememberedRefusal) -> RememberedRefusal {
     let client = cut(refusal.client);
     RememberedRefusal { client, ban: ShortText::default(), ..refusal }
@@ -209,7 +211,7 @@ fn cut(client: IpAddr) -> IpAddr {
     }
 }
 
-/// A parameter of a query, decoded; what is no UTF-8 becomes signs that say so.
+/// A parameter of a query, decoded; invalid UTF-8 becomes replacement characters.
 fn parameter(query: &[u8], name: &str) -> Option<String> {
     let mut pairs = query.split(|byte| *byte == b'&');
     let value = pairs.find_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
@@ -298,7 +300,7 @@ mod tests {
     #[test]
     fn the_files_name_each_other_and_nothing_elsewhere() {
         for (path, _, text) in FILES {
-            // uPlot says where it is from, in a comment
+            // uPlot has its address in a comment
             let own = text.replace("/*! https://github.com/leeoniya/uPlot (v1.6.32) */", "");
             let own = own.replace("http://www.w3.org/", "");
             assert!(!own.contains("http://") && !own.contains("https://"), "{path}");

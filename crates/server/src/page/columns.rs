@@ -1,8 +1,8 @@
-//! Two snapshots, a second apart, into the figures of that second.
+//! Turns two snapshots, a second apart, into the figures of that second.
 
 use forebay_metrics::{ClassTotals, Counter, Gauge, RefusedAt, SiteTotals, Snapshot, UpstreamRow};
 
-/// What a figure is about: a group such as `class`, a name in it, and which figure.
+/// The identity of a figure: a group such as `class`, a name in it, and the kind of figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HistoryColumn {
     pub(super) group: &'static str,
@@ -13,11 +13,11 @@ pub(super) struct HistoryColumn {
 /// The figures of one moment, each with its column.
 pub(super) type PageFigures = Vec<(HistoryColumn, f32)>;
 
-/// Sites and upstreams that have figures in the history: the first ones. Tables show all.
+/// The largest numbers of sites and upstreams with figures in the history: the first ones. Tables show all.
 const MOST_SITES: usize = 20;
 const MOST_UPSTREAMS: usize = 20;
 
-/// What happened in the `seconds` between two snapshots, per second, and how things stood at the end.
+/// The rates in the `seconds` between two snapshots, and the state at the end.
 pub(super) fn figures(before: &Snapshot, now: &Snapshot, seconds: f64) -> PageFigures {
     let mut made = FigureMaker { figures: Vec::with_capacity(64), seconds: seconds.max(1e-3) };
     made.of_server(before, now);
@@ -41,7 +41,7 @@ pub(super) fn figures(before: &Snapshot, now: &Snapshot, seconds: f64) -> PageFi
     made.figures
 }
 
-/// What was counted before under this name; nothing if that is new.
+/// The earlier count of this name; zero for a new name.
 fn of_name<T: Clone + Default>(rows: &[(String, T)], name: &str) -> T {
     rows.iter()
         .find(|(known, _)| known == name)
@@ -59,7 +59,7 @@ impl FigureMaker {
         self.figures.push((HistoryColumn { group, name: name.to_owned(), figure }, value as f32));
     }
 
-    /// How often something happened, per second.
+    /// A rate per second.
     fn rate(
         &mut self,
         group: &'static str,
@@ -165,7 +165,8 @@ impl FigureMaker {
         }
     }
 
-    /// A mean of what came in between: `sums` in units of which so many are a millisecond.
+    /// The mean of what was added between the snapshots; `sums` is in units of which
+    /// so many are a millisecond.
     fn mean(
         &mut self,
         group: &'static str,
@@ -229,7 +230,7 @@ impl FigureMaker {
     }
 }
 
-/// A gauge's value; 0 if it is not there.
+/// The value of a gauge; 0 if the snapshot does not have it.
 pub(super) fn value(snapshot: &Snapshot, gauge: Gauge) -> u64 {
     snapshot.gauges.iter().find(|(known, _)| *known == gauge).map_or(0, |(_, value)| *value)
 }

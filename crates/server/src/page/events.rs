@@ -1,4 +1,4 @@
-//! What was decided and what has changed: the marks in the charts, each with its reason.
+//! Decisions and changes, each with its reason: the marks in the charts.
 
 use super::columns::value;
 use forebay_control::agent::history::Record;
@@ -7,10 +7,10 @@ use forebay_metrics::{ClassLimits, Gauge, Snapshot, UpstreamRow, UpstreamState};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 
-/// PageEvents that are kept: the last ones.
+/// The number of events that are kept: the last ones.
 const MOST: usize = 500;
 
-/// A limit is an event when it has moved by this factor since the last one.
+/// The factor by which a limit must have moved since its last event to be an event again.
 const MOVED: f64 = 1.5;
 
 /// One event.
@@ -24,14 +24,14 @@ struct PageEvent {
     text: String,
 }
 
-/// The last events, and what they were found by.
+/// The last events, and the state from which new ones are found.
 #[derive(Debug, Default)]
 pub(super) struct PageEvents {
     events: VecDeque<PageEvent>,
-    /// The begin of the agent's last record that was looked at, and what it said.
+    /// The beginning of the agent's last record that was examined, and its level.
     agent_ns: u64,
     level: Option<(Level, Cause)>,
-    /// What each class was limited to when that was an event last.
+    /// The limit of each class at its last event.
     limits: Vec<(String, Option<u64>)>,
 }
 
@@ -43,13 +43,13 @@ impl PageEvents {
         self.events.push_back(PageEvent { unix_ms, kind, text });
     }
 
-    /// The time of the agent's last record that was looked at.
+    /// The time of the agent's last record that was examined.
     pub(super) fn agent_ns(&self) -> u64 {
         self.agent_ns
     }
 
-    /// What the agent has decided since, the oldest first. It is `now_ns` on the agent's clock; `classes` are
-    /// their names by rank.
+    /// Adds the agent's decisions since the last call, the oldest first. `now_ns` is the time on
+    /// the agent's clock; `classes` has the names of the classes by rank.
     pub(super) fn decided(
         &mut self,
         (unix_ms, now_ns): (u64, u64),
@@ -84,12 +84,12 @@ impl PageEvents {
         }
     }
 
-    /// A process of a stage has ended.
+    /// Adds the end of a process of a stage.
     pub(super) fn stage(&mut self, at_ms: u64, text: String) {
         self.push(at_ms, "stage", text);
     }
 
-    /// What is different from the snapshot before.
+    /// Adds the differences between two snapshots.
     pub(super) fn changed(&mut self, unix_ms: u64, before: &Snapshot, now: &Snapshot) {
         self.reloads(unix_ms, before, now);
         for row in &now.upstreams {
@@ -156,7 +156,7 @@ impl PageEvents {
         }
     }
 
-    /// Those later than `after_ms`, the oldest first.
+    /// The events later than `after_ms`, the oldest first.
     pub(super) fn json(&self, after_ms: u64) -> Value {
         let later = self.events.iter().filter(|event| event.unix_ms > after_ms);
         let one = |PageEvent { unix_ms, kind, text }: &PageEvent| json!({"ms": unix_ms, "kind": kind, "text": text});

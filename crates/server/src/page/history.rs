@@ -1,24 +1,25 @@
-//! The figures of an hour: the last ten minutes second by second, what was before in steps of ten seconds.
+//! The figures of an hour: the last ten minutes second by second, earlier ones in steps of ten seconds.
 
 use super::columns::{HistoryColumn, PageFigures};
 use std::collections::VecDeque;
 use std::fmt::Write;
 
-/// Seconds that are kept each by itself.
+/// The number of rows for single seconds.
 const SECONDS: usize = 600;
-/// Steps that are kept of the rest: an hour of them.
+/// The number of rows for steps: an hour of them.
 const STEPS: usize = 360;
-/// Seconds in one of these.
+/// The length of a step in seconds.
 const STEP_S: u64 = 10;
-/// Columns that are kept, at most. With as many the history has [`SECONDS`] + [`STEPS`] rows of 1.6 KB, or 1.5 MB.
+/// The largest number of columns. With that many the history has [`SECONDS`] + [`STEPS`] rows of
+/// 1.6 KB, or 1.5 MB.
 const MOST_COLUMNS: usize = 400;
 
-/// One moment.
+/// The figures of one second or step.
 #[derive(Clone, Debug)]
 struct HistoryRow {
-    /// Seconds since 1970 at its end.
+    /// The end of the second or step, in seconds since 1970.
     unix_s: u64,
-    /// In the order of the columns; those that came later are missing at the end.
+    /// The values in the order of the columns; columns that were added later are missing at the end.
     values: Vec<f32>,
 }
 
@@ -28,12 +29,12 @@ pub(super) struct PageHistory {
     columns: Vec<HistoryColumn>,
     seconds: VecDeque<HistoryRow>,
     steps: VecDeque<HistoryRow>,
-    /// Of the step that has begun: for each column the sum and how many there were.
+    /// The current step: for each column the sum and the number of values.
     step: Vec<(f64, u32)>,
 }
 
 impl PageHistory {
-    /// The figures of the second that ends at `unix_s`.
+    /// Adds the figures of the second that ends at `unix_s`.
     pub(super) fn add(&mut self, unix_s: u64, figures: &PageFigures) {
         let places = self.places(figures);
         let mut values = vec![f32::NAN; self.columns.len()];
@@ -56,8 +57,8 @@ impl PageHistory {
         }
     }
 
-    /// The places of these figures' columns. Those that are new have one behind the others, and where there is no more
-    /// room that of a column without figures; `None` where there is none either.
+    /// The indexes of the columns of these figures. A new figure gets a new column, or, if there
+    /// are no more, a column that has no figures; `None` if there is none either.
     fn places(&mut self, figures: &PageFigures) -> Vec<Option<usize>> {
         let mut places: Vec<Option<usize>> =
             figures.iter().enumerate().map(|(at, (column, _))| self.place(at, column)).collect();
@@ -79,13 +80,14 @@ impl PageHistory {
         places
     }
 
-    /// Where a column is. Mostly the columns are those of the second before, in the same order.
+    /// The index of a column. Usually the columns are those of the second before, in the same order.
     fn place(&self, at: usize, column: &HistoryColumn) -> Option<usize> {
         let same = self.columns.get(at).filter(|known| *known == column).map(|_| at);
         same.or_else(|| self.columns.iter().position(|known| known == column))
     }
 
-    /// Columns that have no figure in an hour, and are not among `places`: their classes, sites or upstreams are gone.
+    /// The columns without a figure for an hour that are not among `places`: their classes, sites
+    /// or upstreams are gone.
     fn free(&self, places: &[Option<usize>]) -> Vec<usize> {
         let mut is_used: Vec<bool> = self.step.iter().map(|(_, count)| *count > 0).collect();
         is_used.resize(self.columns.len(), false);
@@ -98,8 +100,8 @@ impl PageHistory {
         (0..is_used.len()).filter(|at| !is_used[*at]).collect()
     }
 
-    /// As JSON: the columns, the rows of seconds later than `after`, and all steps where that is 0. Of a step that
-    /// the seconds cover there is no row.
+    /// The history as JSON: the columns, the rows of seconds later than `after`, and all steps if
+    /// that is 0. Steps that the seconds cover have no row.
     pub(super) fn json(&self, after: u64) -> String {
         let mut text = String::from("{\"columns\":[");
         let quote = |part: &str| serde_json::Value::from(part).to_string();
@@ -125,7 +127,7 @@ fn push(rows: &mut VecDeque<HistoryRow>, most: usize, row: HistoryRow) {
     rows.push_back(row);
 }
 
-/// Rows as JSON: the time, then the values.
+/// Writes rows as JSON: the time, then the values.
 fn rows<'r>(text: &mut String, rows: impl Iterator<Item = &'r HistoryRow>) {
     for (at, HistoryRow { unix_s, values }) in rows.enumerate() {
         let comma = if at > 0 { "," } else { "" };
@@ -138,7 +140,7 @@ fn rows<'r>(text: &mut String, rows: impl Iterator<Item = &'r HistoryRow>) {
     }
 }
 
-/// A number with as many digits as a chart can show; `null` if it is none.
+/// Writes a number with the digits that a chart can show; `null` if it is not finite.
 fn number(text: &mut String, value: f32) {
     let _ = match value {
         value if !value.is_finite() => write!(text, "null"),
@@ -182,7 +184,7 @@ mod tests {
             history.columns.iter().any(|column| column.name == name)
         };
         for second in 2..=SECONDS as u64 + 2 {
-            // one goes on without figures
+            // one column continues without figures
             history.add(second * STEP_S, &vec![figure("7", f32::NAN), figure("new", 2.0)]);
             assert!(!is_named(&history, "new") || second > SECONDS as u64, "{second}");
         }

@@ -1,4 +1,4 @@
-//! What the page remembers, and the thread that looks once a second.
+//! The memory of the page, and the thread that takes a snapshot once a second.
 
 use super::columns;
 use super::events::PageEvents;
@@ -16,38 +16,38 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Figures are of no shorter time, in seconds.
+/// The shortest time over which figures are computed, in seconds.
 const LEAST_S: f64 = 0.5;
 
-/// What is looked at: `None` once no page is wanted any more.
+/// The data of one step; `None` once no page is configured any more.
 type PageLook = Option<(Snapshot, Arc<ServingSnapshot>, Arc<AgentLoop>)>;
 
-/// Everything that the page remembers.
+/// All data of the page.
 #[derive(Default)]
 pub(crate) struct PageMemory {
     state: Mutex<PageState>,
-    /// The stages, where there are some; whether there is a page or not.
+    /// The stages, if there are some. They are kept even if there is no page.
     stages: Mutex<PageStages>,
-    /// What `forebay doctor` said when the server began; empty if it was not asked.
+    /// The output of `forebay doctor` at the start; empty if it was not run.
     doctor: String,
-    /// Sessions that end no later have ended: somebody has signed out. In seconds since 1970.
+    /// The time, in seconds since 1970, up to which all sessions have ended because a user has signed out.
     signed_out_s: AtomicU64,
 }
 
 #[derive(Default)]
 struct PageState {
     is_running: bool,
-    /// The last snapshot, and when it was taken.
+    /// The last snapshot, and its time.
     before: Option<(Snapshot, u64)>,
     history: PageHistory,
     events: PageEvents,
     windows: TopWindows,
-    /// Requests that could not be counted, since the start.
+    /// The number of requests since the start that could not be counted.
     missed: u64,
 }
 
 impl PageMemory {
-    /// With these stages, and what was found of the machine.
+    /// The memory with these stages, and the report on the machine.
     pub(crate) fn new(stages: PageStages, doctor: String) -> PageMemory {
         PageMemory { stages: Mutex::new(stages), doctor, ..PageMemory::default() }
     }
@@ -56,7 +56,8 @@ impl PageMemory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When a session ends that begins now and lasts so long: later than all that have ended with a sign-out.
+    /// The end of a session that begins now and lasts so long. It is later than the end of all
+    /// sessions that were ended by a sign-out.
     pub(crate) fn session_until_s(&self, now_s: u64, lasts_s: u64) -> u64 {
         (now_s + lasts_s).max(self.signed_out_s() + 1)
     }
@@ -66,13 +67,13 @@ impl PageMemory {
         self.signed_out_s.store(self.session_until_s(now_s, lasts_s), Relaxed);
     }
 
-    /// Sessions that end no later have ended.
+    /// The end up to which sessions are over.
     pub(crate) fn signed_out_s(&self) -> u64 {
         self.signed_out_s.load(Relaxed)
     }
 
-    /// Starts the thread if there is none. It ends, and everything is forgotten, when `look` has nothing and `is_on`
-    /// says that this is still so.
+    /// Starts the thread if none runs. The thread ends, and all data are dropped, when `look`
+    /// returns nothing and `is_on` confirms that there is no page.
     ///
     /// # Errors
     /// Lack of threads.
@@ -88,7 +89,7 @@ impl PageMemory {
         let run = PageRun(Arc::clone(self));
         std::thread::Builder::new().name("page".to_owned()).spawn(move || {
             while run.0.step(look(), &is_on) {
-                // at the same place of each second, whatever the step has taken
+                // the next step is at the same place in the next second, however long this one took
                 let rest_ms = 1000 - clock::unix_us() / 1000 % 1000;
                 std::thread::sleep(Duration::from_millis(rest_ms));
             }
@@ -97,7 +98,7 @@ impl PageMemory {
         Ok(())
     }
 
-    /// Takes in what has happened since the last step. Says whether there is more to come.
+    /// Adds what has happened since the last step. The result is whether the thread goes on.
     fn step(&self, seen: PageLook, is_on: impl Fn() -> bool) -> bool {
         let Some((snapshot, serving, agent_loop)) = seen else {
             return self.goes_on(is_on);
@@ -115,7 +116,7 @@ impl PageMemory {
         events.decided((unix_ms, now_ns), &classes, &records);
         let now = (unix_ms, now_ns / 1_000_000);
         self.stages().look(now, |at_ms, text| events.stage(at_ms, text));
-        // a thread that comes late has less than a second to the next one: that would be a rate of little
+        // a late step leaves less than a second to the next one, whose rates would be of little data
         let seconds = |since_ns: u64| now_ns.saturating_sub(since_ns) as f64 / 1e9;
         match before {
             Some((_, before_ns)) if seconds(*before_ns) < LEAST_S => {}
@@ -131,8 +132,8 @@ impl PageMemory {
         true
     }
 
-    /// Nothing was seen: everything is forgotten, unless the page has come back since, whose reload has found this
-    /// thread running. Says whether it has.
+    /// Drops all data after a step without a snapshot, unless the page was configured again in the
+    /// meantime: that reload has found this thread running. The result is whether the thread goes on.
     fn goes_on(&self, is_on: impl Fn() -> bool) -> bool {
         let mut state = self.lock();
         let is_on = is_on();
@@ -146,7 +147,7 @@ impl PageMemory {
         self.stages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The stages and what became of their processes; what was found of the machine at the start.
+    /// The stages with the ends of their processes, and the report on the machine from the start.
     pub(super) fn surroundings(&self) -> (Value, &str) {
         (self.stages().json(), &self.doctor)
     }
@@ -161,7 +162,7 @@ impl PageMemory {
         self.lock().events.json(after_ms)
     }
 
-    /// Who asks most, and how many requests were missed.
+    /// The most frequent names, and how many requests were not counted.
     pub(super) fn largest(
         &self,
         minutes: u64,
@@ -172,12 +173,12 @@ impl PageMemory {
     }
 }
 
-/// What the thread holds. One that panics leaves its place to the next.
+/// The running thread. If it panics, dropping this lets another one start.
 struct PageRun(Arc<PageMemory>);
 
 impl Drop for PageRun {
     fn drop(&mut self) {
-        // one that has ended has left it, and the next may have begun
+        // a thread that ended normally has done this itself, and another one may run already
         if std::thread::panicking() {
             self.0.lock().is_running = false;
         }

@@ -1,32 +1,33 @@
-//! The stages of `isolated`, as the page shows them: which of their processes have ended, how often, and when. The
-//! supervisor writes that into a file that all stages have.
+//! The stages of `isolated` on the page: which of their processes have ended, how often, and when.
+//! The supervisor records that in a file that all stages hold open.
 
 use forebay_config::{Config, Role};
 use forebay_upstream::ends::Ends;
 use serde_json::{Value, json};
 
-/// The instances of all stages; none where the server is one process.
+/// The instances of all stages; empty if the server is one process.
 #[derive(Debug, Default)]
 pub(crate) struct PageStages {
     ends: Vec<(Role, Ends)>,
     instances: Vec<StageInstance>,
 }
 
-/// One process of a stage, whichever has its place now.
+/// An instance of a stage, whichever process it is at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct StageInstance {
     role: Role,
-    /// From 1.
+    /// The number of the instance, from 1.
     number: u64,
-    /// How often a process of it has ended since this one began, for whatever reason. All are replaced together, this
-    /// one too, so those that were told to end are not among them.
+    /// How many processes of the instance have ended since this process began, for whatever reason.
+    /// A planned end is not among them: it replaces all processes together, this one too.
     ended: u64,
-    /// When the last one did, in milliseconds since 1970.
+    /// The time of the last such end, in milliseconds since 1970.
     last_unix_ms: Option<u64>,
 }
 
 impl PageStages {
-    /// Of the stages that this process belongs to. Called before the file system is given up.
+    /// The stages that this process belongs to. It must be called before access to
+    /// the file system is given up.
     pub(crate) fn of(config: &Config) -> PageStages {
         let Some(place) = &config.place else {
             return PageStages::default();
@@ -42,8 +43,8 @@ impl PageStages {
         }
     }
 
-    /// Looks who has ended since the last time, and says so for each. It is `now_ms` on the supervisor's
-    /// clock, and `unix_ms` on the wall's.
+    /// Looks for processes that have ended since the last call, and calls `say` for each. `now_ms`
+    /// is the time on the supervisor's clock, `unix_ms` the wall clock's.
     pub(super) fn look(&mut self, (unix_ms, now_ms): (u64, u64), mut say: impl FnMut(u64, String)) {
         let PageStages { ends, instances } = self;
         for (role, ends) in ends {
@@ -92,7 +93,7 @@ mod tests {
         let instance = StageInstance { role, number, ended: 0, last_unix_ms: None };
         let mut stages = PageStages { ends: vec![(role, ends)], instances: vec![instance] };
         let end = ProcessEnd { at_ms: 500, stage: role.number(), instance: 1, was_by_itself: true };
-        // one that an operator has killed, and one that is not shown
+        // a process that an operator has killed, and an instance that is not shown
         for one in [ProcessEnd { was_by_itself: false, ..end }, ProcessEnd { instance: 9, ..end }] {
             one.append(&mut file).unwrap();
         }

@@ -1,10 +1,10 @@
-//! Who asks most in the last minute, ten minutes and hour.
+//! The most frequent names in the last minute, ten minutes and hour.
 
 use forebay_metrics::top::{TopCount, TopKind, TopTables};
 use std::collections::VecDeque;
 
-/// Minutes of each window, and the seconds of one of its slots. Together they have at most 30 tables of each
-/// kind: 9 MB at the very most, a tenth of that where nobody has names of 96 bytes.
+/// The minutes of each window, and the seconds of one of its slots. All windows together have at
+/// most 30 tables of each kind: 9 MB at most, and a tenth of that if no name is as long as 96 bytes.
 const WINDOWS: [(u64, u64); 3] = [(1, 10), (10, 60), (60, 360)];
 
 /// The tables of all windows.
@@ -15,11 +15,11 @@ pub(super) struct TopWindows([TopWindow; WINDOWS.len()]);
 struct TopWindow {
     minutes: u64,
     slot_s: u64,
-    /// Those that are full, the oldest first.
+    /// The complete slots, the oldest first.
     slots: VecDeque<TopTables>,
-    /// The one that has begun.
+    /// The current slot.
     current: TopTables,
-    /// Which that is: the time by the length of a slot.
+    /// The number of the current slot: the time divided by the length of a slot.
     number: u64,
 }
 
@@ -36,12 +36,12 @@ impl Default for TopWindows {
 }
 
 impl TopWindows {
-    /// What was counted up to `unix_s`, since the last call.
+    /// Adds what was counted since the last call, up to `unix_s`.
     pub(super) fn add(&mut self, unix_s: u64, fresh: &TopTables) {
         self.0.iter_mut().for_each(|window| window.add(unix_s, fresh));
     }
 
-    /// The largest counts of the window of so many minutes, or of the next longer one.
+    /// The largest counts of the window with this many minutes, or the next longer one.
     pub(super) fn largest(&self, minutes: u64, most: usize) -> Vec<(TopKind, Vec<TopCount>)> {
         let longest = &self.0[WINDOWS.len() - 1];
         let window = self.0.iter().find(|one| one.minutes >= minutes).unwrap_or(longest);

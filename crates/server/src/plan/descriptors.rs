@@ -1,32 +1,34 @@
-//! How clients, and requests for applications and between stages, share the descriptors that are left to both.
+//! The division of the remaining descriptors between clients, requests for applications, and
+//! requests between stages.
 
 use super::{Plan, as_usize};
 use forebay_config::{Config, Role};
 use forebay_handler::upstream_sockets::SocketLimits;
 use forebay_upstream::settings::ApplicationSettings;
 
-/// Idle connections take at most one part in so many.
+/// The part of the descriptors for idle connections, as a divisor.
 const IDLE_SHARE: u64 = 8;
 
-/// Connections over which the processes of a stage ask one of the next whether it lives: as many as there may be
-/// processes, but no more than one part in so many.
+/// The largest number of connections through which processes of a stage check that a process of the next
+/// one lives: one for each possible process, but at most this part of the descriptors, as a divisor.
 const MOST_PINGS: u64 = 32;
 const PINGS_SHARE: u64 = 16;
 
-/// Who may have how many.
+/// How many descriptors each use may take.
 pub(super) struct DescriptorShares {
     /// Connections of clients.
     pub(super) connections: u64,
-    /// Requests that are passed on.
+    /// Requests that are passed on to an application or a stage.
     exchanges: u64,
-    /// Connections that wait for the next of these.
+    /// Idle connections to these.
     idle: u64,
-    /// Streams that a connection of HTTP/2 may have open.
+    /// The largest number of streams on a connection of HTTP/2.
     streams: u64,
 }
 
 impl DescriptorShares {
-    /// Of as many as are `spare`. So many `loops` keep idle connections to the `applications`, each its own.
+    /// Divides `spare` descriptors. Each of `loops` loops keeps idle connections of its
+    /// own to the `applications`.
     pub(super) fn new(
         config: &Config,
         applications: &[Vec<ApplicationSettings>],
@@ -41,9 +43,9 @@ impl DescriptorShares {
         let kept = kept.fold(0, u64::saturating_add).saturating_mul(loops as u64);
         let most_idle = spare / IDLE_SHARE;
         let idle = match role {
-            // it asks the next stage with every request
+            // each request is passed on to the next stage
             Some(Role::Receive) => most_idle,
-            // and so does each process, but all of them may keep theirs to the same one
+            // the same holds here, but all processes may keep their idle connections to one process
             Some(Role::Process) => most_idle / config.isolated.process.max(1),
             Some(Role::Respond) | None => kept.min(most_idle),
         };
@@ -53,7 +55,7 @@ impl DescriptorShares {
         let clients = config.limits.connections;
         let asks = role.is_some() || applications.iter().any(|routes| !routes.is_empty());
         let (connections, exchanges) = match role {
-            // receive has counted what comes
+            // the receive stage has limited the connections already
             Some(Role::Process | Role::Respond) => (room - through, through),
             Some(Role::Receive) if config.isolated.process_at.is_empty() => {
                 let connections = clients.or(through);
@@ -67,8 +69,9 @@ impl DescriptorShares {
         DescriptorShares { connections, exchanges, idle, streams: config.limits.streams }
     }
 
-    /// The same for requests that are passed on, where a client may have so many connections. It has half of them,
-    /// or as many as it has connections, or as one of these has streams if that leaves others a quarter.
+    /// The limits for requests that are passed on, if a client may have `per_client` connections. A
+    /// client gets half of the requests, or one for each of its connections, or one for each stream
+    /// of a connection if that leaves a quarter to others.
     pub(super) fn sockets(&self, per_client: u64) -> SocketLimits {
         let &DescriptorShares { exchanges, idle, streams, .. } = self;
         let of_streams = streams.min(exchanges - exchanges / 4);
@@ -81,9 +84,10 @@ impl DescriptorShares {
     }
 }
 
-/// How many requests there may be at once in stages of which each process has as many as are `spare`: what one process
-/// of each can take, if it has all of them. A request has two there, towards who asks and towards who is asked. Both
-/// sides keep idle connections, and one is asked whether it lives.
+/// How many requests there may be at once in stages whose processes have `spare` descriptors each:
+/// as many as one process of each stage can take, in case it gets all of them. A request takes two
+/// there, to the stage before and to the stage behind. Both sides keep idle connections, and one of
+/// them has connections for pings.
 fn through_stages(spare: u64) -> u64 {
     let idle = 2 * (spare / IDLE_SHARE);
     let pings = MOST_PINGS.min(spare / PINGS_SHARE);
@@ -91,8 +95,8 @@ fn through_stages(spare: u64) -> u64 {
 }
 
 impl Plan {
-    /// What receive says where it may have more connections than requests can go on to the stages behind it, of which
-    /// each process may open so many descriptors.
+    /// The warning of the receive stage if it may have more connections than requests can go on to
+    /// the stages behind it, each of whose processes may open `descriptors`.
     pub fn lack(&self, config: &Config, descriptors: u64) -> Option<String> {
         let is_receive = config.place.as_ref().is_some_and(|place| place.role == Role::Receive);
         let (connections, requests) = (self.connections, self.sockets.exchanges);
@@ -130,10 +134,10 @@ mod tests {
             let of_clients = (plan.connections, plan.connections_per_client);
             (of_clients, (exchanges, exchanges_per_client), idle)
         };
-        // of 512; each of two loops keeps four connections to both
+        // 512 descriptors; each of two loops keeps four connections to both
         assert_eq!(shares(""), ((248, 124), (248, 128), 16));
         assert_eq!(shares("limits.connections = 96"), ((96, 48), (400, 200), 16));
-        // as many as are wanted
+        // as configured
         assert_eq!(shares("limits.connections = 300"), ((300, 150), (300, 150), 16));
         assert_eq!(shares("limits.connections = 5000"), ((5000, 2500), (496, 496), 16));
         let alone = shares("limits.connections_per_client = 200");
@@ -155,13 +159,13 @@ mod tests {
         assert!(receive.sockets.exchanges >= receive.connections);
         assert!(receive.sockets.exchanges_per_client < receive.sockets.exchanges);
         assert!(receive.sockets.idle > 0 && respond.sockets.idle == 0);
-        // clients have been counted before
+        // the stage before has counted the clients
         assert_eq!(process.sockets.exchanges_per_client, process.sockets.exchanges);
         assert!(process.connections >= receive.connections);
         assert!(respond.connections >= process.sockets.exchanges + process.sockets.idle);
     }
 
-    /// A configuration of stages, and what each of them makes of it.
+    /// A configuration with stages, and the plan of each stage.
     fn stages(lines: &str, descriptors: u64) -> (Config, [Plan; 3]) {
         let text = format!("root = \"/site\"\nengine = \"isolated\"\n{lines}");
         let config = forebay_config::parse(&text, "/etc/forebay.toml").unwrap();
@@ -216,13 +220,13 @@ mod tests {
             });
             (shares, lack.is_some())
         };
-        // of 512, of which pings have 32
+        // 512 descriptors, 32 of them for pings
         let behind = [(304, 176, 32), (336, 176, 0)];
         let with = |receive| [receive, behind[0], behind[1]];
         assert_eq!(shares(""), (with((176, 176, 64)), false));
         assert_eq!(shares("limits.connections = 100"), (with((100, 176, 64)), false));
         assert_eq!(shares("limits.connections = 5000"), (with((5000, 176, 64)), true));
-        // what other software can take is not known
+        // the capacity of other software is not known
         let other = "isolated.process_at = [\"http://10.0.0.1:80\"]";
         assert_eq!(shares(other).0[0], (224, 224, 64));
     }

@@ -1,23 +1,23 @@
-//! Programs outside that add, change and remove rules and classes while the server runs: what that makes of
-//! a configuration.
+//! Rules and classes that external programs add, change and remove while the server runs, as
+//! changes of a configuration.
 //!
-//! What a program has added is its own: it carries the name of its owner, stands before the rules of the
-//! file, and goes when the owner does. What the file says no program can change or remove.
+//! A rule or class from a program carries the name of its owner, stands before the rules of the
+//! file, and is removed with its owner. A program cannot change or remove those of the file.
 
 use crate::command::PolicyChange;
 use crate::machine::own_addresses;
 use forebay_config::spared::SparedBan;
 use forebay_config::{self, ClassConfig, Config, RuleConfig, rules_at_odds};
 
-/// So many rules one program can have, and so many classes.
+/// The largest number of rules that one program can have.
 pub const MOST_RULES: usize = 100;
-/// See [`MOST_RULES`].
+/// The largest number of classes that one program can have.
 pub const MOST_CLASSES: usize = 4;
 
-/// `config` after a change of what `owner` has added, and a line that says what has changed.
+/// Applies a change of what `owner` has added to `config`. The result has a line that says what has changed.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error in the change.
 pub fn apply(
     config: &Config,
     owner: &str,
@@ -116,8 +116,8 @@ fn not_yours(list: &str, name: &str) -> String {
     format!("the {list} {name:?} is none of yours")
 }
 
-/// Takes away what these owners have added, and rules of other programs for classes that are gone with
-/// it. Returns how many rules and classes those are.
+/// Removes all that these owners have added, and rules of other programs for classes that are
+/// removed with it. Returns the number of removed rules and classes.
 fn forget(config: &mut Config, is_gone: impl Fn(&str) -> bool) -> usize {
     let before = config.rules.len() + config.classes.len();
     config.classes.retain(|class| !class.owner.as_deref().is_some_and(&is_gone));
@@ -129,8 +129,9 @@ fn forget(config: &mut Config, is_gone: impl Fn(&str) -> bool) -> usize {
     before - config.rules.len() - config.classes.len()
 }
 
-/// What programs have added to `current`, added to what a file says. Where that does not go together, what
-/// one of them has added is left out, or all of it if that is not enough, and the operator told why.
+/// Adds what programs have added to `current` to `next`, which was read from a file. Where the two
+/// conflict, the additions of one program are left out, or all if that is not enough; the text for
+/// the operator says why.
 pub fn carry(current: &Config, next: Config) -> (Config, Option<String>) {
     let mut merged = next.clone();
     let classes = current.classes.iter().filter(|class| class.owner.is_some());
@@ -207,7 +208,7 @@ mod tests {
         let fresh = forebay_config::parse(file, "/etc/forebay.toml").unwrap();
         let (carried, said) = carry(&config, fresh);
         assert_eq!((names(&carried), said), (names(&config), None));
-        // whose name the file takes has nothing any more; others keep theirs
+        // a program whose rule's name is now in the file loses all its additions, others keep theirs
         let taken = format!("{file}[[rule]]\nname = \"b\"\nstop = true\n");
         let fresh = forebay_config::parse(&taken, "/etc/forebay.toml").unwrap();
         let (carried, said) = carry(&config, fresh);
@@ -220,7 +221,7 @@ mod tests {
         let (carried, said) = carry(&three, fresh);
         assert_eq!(names(&carried), ["of the file", "b", "c"]);
         assert!(said.unwrap().starts_with("what every program has added is gone: rule"));
-        // with its class goes the rule of the other
+        // the other program's rule is removed with the class that it names
         let (config, said) = apply(&config, "one", &PolicyChange::Leave("left")).unwrap();
         assert_eq!(said, "one: left: 3 rules and classes are gone\n");
         assert_eq!(names(&config), ["of the file"]);

@@ -1,4 +1,4 @@
-//! `forebay policy ban`, `unban` and `bans`: clients that an operator keeps out for a time.
+//! `forebay policy ban`, `unban` and `bans`: clients that an operator bans for a time.
 
 use super::text_table::TextTable;
 use crate::command::CommandAnswer;
@@ -12,45 +12,45 @@ use forebay_policy::spared::{SparedAs, SparedClients};
 use std::fmt::{self, Display, Write};
 use std::time::Duration;
 
-/// So many of files are shown unless all are asked for.
+/// The largest number of bans from files that are shown, unless all are asked for.
 const MOST_SHOWN: usize = 50;
 
-/// So many of those who are spared within a banned network are named.
+/// The largest number of spared addresses in a banned network that are named.
 const MOST_NAMED: usize = 5;
 
-/// What `forebay policy ban` asks for.
+/// The arguments of `forebay policy ban`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BanOrder {
-    /// Who is to be banned.
+    /// The networks to ban.
     pub networks: Vec<CidrBlock>,
-    /// For how long, a second at least.
+    /// The length of the ban, at least a second.
     pub period: Duration,
-    /// Large networks, too.
+    /// Whether large networks may be banned, too.
     pub is_forced: bool,
-    /// Why, in one line.
+    /// The reason, in one line.
     pub why: String,
 }
 
-/// Why nobody is banned.
+/// The reason why a ban cannot be set or lifted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BanError {
-    /// Not an order at all.
+    /// The text is not a valid order.
     Form,
-    /// Not a network.
+    /// The text is not a network.
     Network(String, CidrError),
-    /// It would be over at once.
+    /// The ban would be over at once.
     NoTime,
-    /// A slip is more likely than an intention.
+    /// The network is so large that a mistake is likely.
     Wide(CidrBlock),
-    /// Never banned.
+    /// The network is never banned.
     Spared(CidrBlock, SparedAs),
-    /// As many as there may be.
+    /// The largest number of bans is reached.
     TooMany,
-    /// There is no ban to be lifted.
+    /// The network is not banned.
     NotBanned(CidrBlock),
-    /// Another network is banned.
+    /// The network itself is not banned, but another one that contains it.
     Around(CidrBlock, CidrBlock),
-    /// A file says so.
+    /// The ban comes from a file.
     OfFile(CidrBlock, BanOrigin),
 }
 
@@ -100,7 +100,7 @@ impl BanError {
     }
 }
 
-/// A network, or the address if it is one.
+/// A network as it is shown; a network of one address is shown as the address.
 struct Named(CidrBlock);
 
 impl Display for Named {
@@ -112,7 +112,7 @@ impl Display for Named {
     }
 }
 
-/// Who says a ban.
+/// The origin of a ban, as it is shown.
 struct SaidBy<'o>(&'o BanOrigin);
 
 impl Display for SaidBy<'_> {
@@ -124,7 +124,7 @@ impl Display for SaidBy<'_> {
     }
 }
 
-/// Seconds as people say them, at most two units: `59m`, `1h30m`, `7d`.
+/// A number of seconds as people write it, with at most two units: `59m`, `1h30m`, `7d`.
 struct BanPeriod(u64);
 
 impl Display for BanPeriod {
@@ -141,7 +141,7 @@ impl Display for BanPeriod {
 }
 
 impl Display for BanOrder {
-    /// As the server is asked.
+    /// Writes the order as it is sent to a server.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let force = if self.is_forced { " force" } else { "" };
         let why = self.why.replace(['\n', '\r'], " ");
@@ -154,7 +154,7 @@ impl BanOrder {
     /// Reads the lines behind `policy ban`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The error in the text.
     fn parse(text: &str) -> Result<BanOrder, BanError> {
         let mut lines = text.split('\n');
         let (first, why) = lines.next().zip(lines.next()).ok_or(BanError::Form)?;
@@ -181,7 +181,7 @@ fn networks<'t>(lines: impl Iterator<Item = &'t str>) -> Result<Vec<CidrBlock>, 
     if networks.is_empty() { Err(BanError::Form) } else { Ok(networks) }
 }
 
-/// Does what the lines behind `policy ban` say, all of it or nothing.
+/// Carries out the lines behind `policy ban`, as a whole or not at all.
 pub fn ban(bans: &mut BanList, asked: &str, spared: &SparedClients, now_s: u64) -> CommandAnswer {
     let done = BanOrder::parse(asked).and_then(|order| add(bans, &order, spared, now_s));
     done.map_or_else(|error| error.answer(), |text| CommandAnswer { code: 0, text })
@@ -232,9 +232,9 @@ fn add(
     Ok(said)
 }
 
-/// Why nobody of this network can be banned.
+/// The reason why no client of this network can be banned, if there is one.
 fn why_spared(spared: &SparedClients, network: CidrBlock) -> Option<SparedAs> {
-    // none of the /64 of an address that is spared is banned
+    // a ban of an IPv6 address covers its /64, so none of the /64 of a spared address is banned
     let is_one = network.is_ipv4() && network.first() == network.last()
         || !network.is_ipv4() && network.prefix_len() >= 64;
     let why = is_one.then(|| spared.why(network.first())).flatten();
@@ -275,7 +275,7 @@ fn lift(bans: &mut BanList, networks: &[CidrBlock], now_s: u64) -> Result<String
     Ok(said)
 }
 
-/// Who is banned now.
+/// The bans in force, as a table.
 pub fn show(bans: &BanList, is_all: bool, now_s: u64) -> String {
     let mut table = TextTable::new(&["BANNED", "FOR", "CONNECTIONS", "REQUESTS", "BY", "WHY"]);
     let mut row = |ban: &ClientBan| {

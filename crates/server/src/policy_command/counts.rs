@@ -1,5 +1,5 @@
-//! What `forebay policy watch` asks again and again: the counts of each class so far, and what became
-//! of them since the last time.
+//! The counts of each class, which `forebay policy watch` asks for repeatedly, and the
+//! rates since the last time.
 
 use forebay_handler::policy::InForce;
 use forebay_metrics::{RefusedAt, Totals};
@@ -10,37 +10,37 @@ use std::fmt;
 /// The counts of all classes at one time, by rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountsReport {
-    /// When: nanoseconds of a clock that never goes back.
+    /// The time of the counts, in nanoseconds of a monotonic clock.
     pub at_ns: u64,
     /// The level of overload, in words.
     pub load: String,
-    /// The classes, the first first.
+    /// The classes, by rank.
     pub classes: Vec<OfClass>,
 }
 
-/// The counts of one class since the server started, and how things are.
+/// The counts of one class since the server started, and its present state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfClass {
-    /// Its name.
+    /// The name of the class.
     pub name: String,
-    /// Requests that came.
+    /// The number of requests.
     pub offered: u64,
-    /// Those that were refused.
+    /// The number of refused requests.
     pub refused: u64,
-    /// Connections that were refused.
+    /// The number of refused connections.
     pub refused_connections: u64,
-    /// How often something waited for a worker.
+    /// How often work waited for a worker.
     pub waits: u64,
-    /// Nanoseconds waited in all.
+    /// The nanoseconds of all these waits together.
     pub delay_ns: u64,
-    /// Requests at work, and those that wait for it.
+    /// The number of requests that are being processed or wait for it.
     pub unfinished: u64,
-    /// How many those may be; 0 for no limit.
+    /// The limit of `unfinished`; 0 for no limit.
     pub most: u64,
 }
 
 impl CountsReport {
-    /// As of now.
+    /// The counts of this moment.
     pub fn now(in_force: &InForce, totals: &Totals) -> CountsReport {
         let InForce { policy, windows, slots, .. } = in_force;
         let classes = policy.classes().iter().zip(windows).zip(slots.iter());
@@ -61,7 +61,7 @@ impl CountsReport {
         CountsReport { at_ns, load: in_force.level_in_words(), classes }
     }
 
-    /// Reads what was shown.
+    /// Reads a report from the text in which it is shown.
     pub fn parse(text: &str) -> Option<CountsReport> {
         let mut lines = text.lines();
         let (at_ns, load) = lines.next()?.split_once(' ')?;
@@ -69,8 +69,7 @@ impl CountsReport {
         Some(CountsReport { at_ns: at_ns.parse().ok()?, load: load.to_owned(), classes: classes? })
     }
 
-    /// What happened in the seconds since `before`: a line for each class. A class that was not there
-    /// has nothing before.
+    /// The rates since `before`, for each class. A class that is not in `before` has counted from 0.
     pub fn since(&self, before: &CountsReport) -> Vec<ClassRates> {
         let seconds = self.at_ns.saturating_sub(before.at_ns).max(1) as f64 / 1e9;
         let line = |now: &OfClass| {
@@ -97,7 +96,7 @@ impl CountsReport {
     }
 }
 
-/// The same as one line of JSON, for programs; with what has come of rules in use, a thousand at most.
+/// The counts as one line of JSON, for programs; with the counts of at most a thousand rules in use.
 pub fn stats(in_force: &InForce, totals: &Totals) -> String {
     let CountsReport { at_ns, load, classes } = CountsReport::now(in_force, totals);
     let class = |class: &OfClass| {
@@ -129,7 +128,7 @@ pub fn stats(in_force: &InForce, totals: &Totals) -> String {
     json!({ "event": "stats", "stats": stats }).to_string()
 }
 
-/// Rules in statistics.
+/// The largest number of rules in statistics.
 const MOST_RULES: usize = 1000;
 
 impl fmt::Display for CountsReport {
@@ -168,24 +167,24 @@ impl OfClass {
     }
 }
 
-/// What happened to a class in a while, per second.
+/// The rates of a class over some time, per second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassRates {
-    /// The class.
+    /// The name of the class.
     pub class: String,
-    /// Requests that came.
+    /// Requests per second.
     pub offered: f64,
-    /// Those that were not refused.
+    /// Admitted requests per second.
     pub admitted: f64,
-    /// Those that were.
+    /// Refused requests per second.
     pub refused: f64,
-    /// Connections that were.
+    /// Refused connections per second.
     pub refused_connections: f64,
-    /// How long work waited for a worker on average, in milliseconds.
+    /// The average time that work waited for a worker, in milliseconds.
     pub delay_ms: f64,
-    /// Requests at work, and those that wait for it, at the end.
+    /// The number of requests that are being processed or wait for it, at the end.
     pub unfinished: u64,
-    /// How many those may be; 0 for no limit.
+    /// The limit of `unfinished`; 0 for no limit.
     pub most: u64,
     /// The level of overload at the end.
     pub load: String,
@@ -243,7 +242,7 @@ mod tests {
         let expected = "gold                   200         150         50                0      4.50           3     12  overload";
         assert_eq!(shown, expected);
         assert_eq!(ClassRates::HEADER.find("load"), expected.find("overload"));
-        // a class that is new
+        // a new class
         let none = CountsReport { classes: Vec::new(), ..old };
         assert_eq!(now.since(&none)[0].offered, 250.0);
     }

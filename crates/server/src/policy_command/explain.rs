@@ -1,5 +1,5 @@
-//! `forebay policy explain`: which rule decides what about a connection and a request, and why. It
-//! needs a policy and no server.
+//! `forebay policy explain`: which rule decides what about a connection and a request, and why. An
+//! explanation needs a policy, but no running server.
 
 use forebay_config::{Config, Listen};
 use forebay_conn::{Peer, Request};
@@ -16,30 +16,30 @@ use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-/// What is to be explained.
+/// A connection and a request to explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The client; port 0 if it does not matter, `0.0.0.0:0` for a program that comes through a Unix
-    /// socket.
+    /// The address of the client: port 0 if the port does not matter, `0.0.0.0:0` for
+    /// a client at a Unix socket.
     pub client: SocketAddr,
-    /// Where the client connects to; `None` for the first listener.
+    /// The address that the client connects to; `None` for the first listener.
     pub local: Option<SocketAddr>,
-    /// Whether there is overload.
+    /// Whether to assume overload.
     pub overload: bool,
-    /// Whether every rule is told of, or only those that matter.
+    /// Whether every rule is shown, or only those that matter.
     pub all: bool,
-    /// The head of the request, the empty line included.
+    /// The head of the request, with the empty line.
     pub head: String,
 }
 
-/// Why there is no explanation.
+/// The reason why there is no explanation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExplainError {
     /// The question cannot be read.
     Question,
-    /// The head is not whole.
+    /// The head is incomplete.
     Partial,
-    /// The server would refuse the head whatever the rules say.
+    /// The server would refuse the head under any rules.
     Head(HeadError),
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for ExplainError {
 
 impl std::error::Error for ExplainError {}
 
-/// The question as a server is asked it.
+/// The question as it is sent to a server.
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let local = self.local.map_or("-".to_owned(), |local| local.to_string());
@@ -71,10 +71,10 @@ impl fmt::Display for Question {
 }
 
 impl Question {
-    /// Reads what follows `policy explain `.
+    /// Reads the arguments of `policy explain `.
     ///
     /// # Errors
-    /// [`ExplainError::Question`] if it is not written as a question is shown.
+    /// [`ExplainError::Question`] if the text is not in the form in which a question is shown.
     pub fn parse(text: &str) -> Result<Question, ExplainError> {
         let read = || {
             let (line, head) = text.split_once('\n')?;
@@ -100,13 +100,13 @@ impl Question {
         read().ok_or(ExplainError::Question)
     }
 
-    /// Says what `policy`, which `config` holds, decides about it, first when the connection comes,
-    /// then when the head is there.
+    /// Explains what `policy`, the policy of `config`, decides: first about the connection, then
+    /// about the request.
     ///
     /// # Errors
-    /// When there is no request that rules could be asked about.
+    /// When there is no valid request to which rules could apply.
     pub fn explain(&self, policy: &Policy, config: &Config) -> Result<String, ExplainError> {
-        // what came by the socket has lost the empty line's end
+        // the end of the empty line is lost on the way through the socket
         let bytes = format!("{}\r\n\r\n", self.head.trim_end_matches(['\r', '\n']));
         let mut lines = Lines::new();
         let head = match Head::parse(bytes.as_bytes(), &mut lines, &config.limits.head()) {
@@ -201,6 +201,8 @@ impl Question {
         }
         let explanation = policy.explain_request(&facts, self.overload);
         write!(f, "{}", self.told(&explanation))?;
+        // an application may read the path in several ways: if rules decide differently about them,
+        // the server refuses the request
         for other in judged.iter().skip(1) {
             facts.path = other;
             let others = policy.explain_request(&facts, self.overload);
@@ -217,14 +219,14 @@ impl Question {
     }
 }
 
-/// How identities are found, where rules ask for them.
+/// The verifier of identities, if rules need it.
 fn verifier(config: &Config, policy: &Policy) -> Option<Result<Verifier, KeysError>> {
     let path = config.identity.keys.as_deref().filter(|_| policy.needs().identity)?;
     let cookie = config.identity.cookie();
     Some(Keys::open(path).map(|keys| Verifier::new(cookie, &Arc::new(keys))))
 }
 
-/// The paths that the server has rules go by, where that is not the request's own.
+/// The paths that rules match in the server, where these are not the request's own path.
 fn judged_paths(config: &Config, request: &Request<'_>) -> Vec<Vec<u8>> {
     let sites: Vec<_> = config.sites.iter().map(|site| site.settings(None)).collect();
     forebay_site::judged_paths(&sites, config.is_answered_elsewhere(), request)
@@ -234,7 +236,7 @@ fn unix_s() -> u64 {
     clock::unix_coarse_ms() / 1000
 }
 
-/// An address as people know it.
+/// An address as it is shown.
 struct ShownAddress(SocketAddr);
 
 impl fmt::Display for ShownAddress {
@@ -247,7 +249,7 @@ impl fmt::Display for ShownAddress {
     }
 }
 
-/// What a host is answered with if no site has it.
+/// The answer for a host that no site has, as it is shown.
 struct NoSite<'n> {
     config: &'n Config,
     host: &'n str,
@@ -274,7 +276,7 @@ impl fmt::Display for NoSite<'_> {
     }
 }
 
-/// Where `client` would most likely connect to.
+/// The address that `client` most likely connects to.
 fn first_local(config: &Config, client: SocketAddr) -> SocketAddr {
     let mut listen = config.listeners.iter().flat_map(|listener| &listener.listen);
     let is_unix = client == Peer::UNIX;
@@ -338,7 +340,7 @@ action = "drop"
         let config = parse(POLICY, "/etc/forebay.toml").unwrap();
         let client = client.parse().unwrap();
         let question = Question { client, local: None, overload, all, head: head.to_owned() };
-        // as it arrives by the socket
+        // as the question arrives through the socket
         let wire = question.to_string();
         let asked = Question::parse(wire.trim_end().strip_prefix("policy explain ").unwrap());
         asked.unwrap().explain(&config.policy().unwrap(), &config)
@@ -434,8 +436,8 @@ action       none
         question.explain(&config.policy().unwrap(), &config)
     }
 
-    /// Where an application may answer, or other software in the place of a stage, rules go by the path without
-    /// its parameters, as in the server.
+    /// Where an application may answer, or other software takes the place of a stage, rules match
+    /// the path without its parameters, as in the server.
     #[test]
     fn applications_have_paths_without_parameters() {
         let rules = "[[rule]]\nname = \"login\"\npath = \"/app/login\"\naction = \"reject\"\n\

@@ -1,5 +1,4 @@
-//! `forebay policy history`: what the agent has decided in the last minute, each time with what
-//! followed.
+//! `forebay policy history`: the agent's decisions of the last minute, each with its consequences.
 
 use crate::policy_command::text_table::TextTable;
 use forebay_control::agent::history::{ClassRecord, Record, RuleRecord};
@@ -25,14 +24,14 @@ const COLUMNS: [&str; 15] = [
     "refused conns",
 ];
 
-/// Records in lines for people, the oldest first; `now_ns` is the end of the last one. Times in which
-/// nothing needed a worker are one line.
+/// Records as lines for people, the oldest first; `now_ns` is the end of the last record. A time in
+/// which no request needed a worker is one line.
 pub fn history(in_force: &InForce, records: &[Record], now_ns: u64) -> String {
     if records.is_empty() {
         return "the agent is off, and no rule counts in overload only\n".to_owned();
     }
     let mut table = TextTable::new(&COLUMNS);
-    // when it began, and how long it lasted
+    // the begin and the length of a quiet time
     let mut silence: Option<(u64, u64)> = None;
     for record in records {
         if record.classes.iter().all(is_quiet) && record.rules.iter().all(is_untouched) {
@@ -60,7 +59,7 @@ fn is_quiet(class: &ClassRecord) -> bool {
     offered == 0 && finished == 0 && unfinished == 0 && connections_refused == 0
 }
 
-/// The rules whose rates may be moved, in the order in which the agent is told of them.
+/// The rules whose rates the agent may change, in the order in which it gets them.
 fn names_of(policy: &Policy) -> impl Iterator<Item = &str> {
     policy.rules().iter().filter(|rule| rule.bounds.is_some()).map(|rule| rule.name.as_str())
 }
@@ -77,7 +76,7 @@ fn quiet(table: &mut TextTable, silence: Option<(u64, u64)>, now_ns: u64) {
     table.row(&row);
 }
 
-/// How long ago something was, in seconds.
+/// The time since `at_ns`, in seconds.
 fn ago_s(at_ns: u64, now_ns: u64) -> String {
     format!("{:.1}", now_ns.saturating_sub(at_ns) as f64 / 1e9)
 }

@@ -1,8 +1,8 @@
 //! `forebay policy set`: settings of classes and rules, changed while the server runs.
 //!
-//! An assignment goes through the same tables as a file, so a value is written, checked and refused in
-//! the same way. What comes of it is put in force like a reload, with the configuration in the place of
-//! the file.
+//! An assignment goes through the same tables as a setting in a file, so values are written,
+//! checked and refused in the same way. The result is put in force like a reload, with the changed
+//! configuration in the place of the file.
 
 mod added;
 mod assignment;
@@ -17,15 +17,16 @@ use forebay_config::spared::SparedBan;
 use forebay_config::{Config, PolicyOverride};
 use std::fmt::Write;
 
-/// The value that removes a setting, or a limit as a whole.
+/// The value that removes a setting, or a limit with all its settings.
 const NONE: &str = "none";
 const NOT_SET: &str = "not set";
 
-/// `config` with these assignments, `NAME.KEY=VALUE` or `agent=VALUE`, and a line for each that says
-/// what was before. A list is one text, or written as in a file. `kept` are those that hold through reloads.
+/// Applies assignments, `NAME.KEY=VALUE` or `agent=VALUE`, to `config`. The result has a line for
+/// each, with the value before. A list is one text, or is written as in a file. With `is_kept` the
+/// assignments survive reloads.
 ///
 /// # Errors
-/// The first assignment that is wrong, or what is wrong with all together.
+/// The first wrong assignment, or the error in all of them together.
 pub fn apply(
     config: &Config,
     assignments: &[String],
@@ -59,14 +60,15 @@ pub fn apply(
     Ok((changed, said))
 }
 
-/// What a file says, with what `policy set --keep` has changed, as far as the file goes on saying there what it
-/// said; and a line for each change.
+/// Applies the changes of `policy set --keep` to a configuration from a file, except where the file
+/// has changed the setting since. The result has a line for each change.
 pub fn keep(overrides: &[PolicyOverride], file: Config) -> (Config, String) {
     let (mut kept, mut said) = (file.clone(), String::new());
     for known in overrides.iter().filter(|known| known.is_kept) {
         let Some((target, value)) = known.assignment.split_once('=') else { continue };
         let (target, value) = (target.trim(), value.trim());
         let show = |value: &Option<String>| value.clone().unwrap_or_else(|| NOT_SET.to_owned());
+        // tried on a copy of the file alone, whose value may have changed since;
         // writing into a string does not fail
         let _ = match one(&mut file.clone(), target, value) {
             Err(_) => {
@@ -111,7 +113,8 @@ pub fn keep(overrides: &[PolicyOverride], file: Config) -> (Config, String) {
     }
 }
 
-/// A line for each setting that `policy set` gave `current` and `next`, which a file says, does not have.
+/// A line for each setting that `policy set` has changed in `current` and that has another value in
+/// `next`, a configuration from a file.
 pub fn taken_back(current: &Config, next: &Config) -> String {
     let mut said = String::new();
     for PolicyOverride { assignment, .. } in current.assigned.iter().filter(|one| !one.is_kept) {
@@ -182,7 +185,7 @@ stop = true
         let (config, _) = set(&["gold.delay=20ms", "bulk.share=90%"]).unwrap();
         let (config, _) = apply(&config, &["gold.delay=30ms".to_owned()], false).unwrap();
         let said = taken_back(&config, &file);
-        // once, and not what the file says, too
+        // one line, for the setting that differs from the file
         assert!(said.starts_with("gold.delay is ") && said.contains("30ms"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
         assert_eq!(taken_back(&file, &file), "");
@@ -209,7 +212,7 @@ stop = true
         assert_eq!(again.assigned[0].file_value.as_deref(), Some("\"60/s\""));
         let (again, _) = keep_all(&again, POLICY);
         assert_eq!(again.assigned.len(), 1);
-        // the file wins once it says something else
+        // the file wins once its value has changed
         let changed = POLICY.replace("60/s", "50/s");
         let (next, said) = keep_all(&again, &changed);
         assert_eq!(
@@ -224,7 +227,7 @@ stop = true
         let (next, said) = keep_all(&again, &POLICY.replace("costly search", "search"));
         assert!(said.contains("is gone from the file"), "{said}");
         assert_eq!(next.assigned, []);
-        // without --keep it is the next reload's again
+        // without --keep, the next reload restores the value of the file
         let config = apply(&again, "costly search.requests.rate=40/s", false);
         assert_eq!(keep_all(&config, POLICY), (file(POLICY), String::new()));
     }
@@ -242,7 +245,7 @@ stop = true
         assert_eq!(said, "the rule \"night\" stands before all others\n");
         let policy = config.policy().unwrap();
         assert_eq!(policy.rules()[0].name, "night");
-        // names by place are those of the file
+        // a rule without a name is numbered by its position in the file
         assert!(policy.rules().iter().any(|rule| rule.name == "rule 4"));
         let (changed, _) = apply(&config, &["night.requests.burst=9".to_owned()], false).unwrap();
         assert_eq!(changed.rules[0].requests.burst.0, Some(9));
@@ -326,7 +329,7 @@ costly search.stop = true, was false
         let over = |rule: &policy::Rule| rule.requests.unwrap().over;
         assert_eq!(over(costly), policy::Over::Queue { deadline_ms: 250, most: 100 });
         assert_eq!(over(search), policy::Over::Queue { deadline_ms: 1000, most: 100 });
-        // what is not said of a new limit is as in a file
+        // settings that a new limit does not state have the same defaults as in a file
         let connections = gold.connections.unwrap();
         assert_eq!((connections.burst, connections.over), (1, policy::Over::Reset));
     }

@@ -1,4 +1,4 @@
-//! `forebay policy show`: the classes and rules in force, and what has become of them.
+//! `forebay policy show`: the classes and rules in force, with their counts.
 
 use super::text_table::TextTable;
 use super::{CommandContext, ConnectionBounds};
@@ -13,21 +13,21 @@ use forebay_policy::{ClientsReport, Glob, MostRefused, State};
 use forebay_sys::clock;
 use std::fmt::{self, Display, Write};
 
-/// So many clients are shown of those that a rule has refused most.
+/// The number of clients shown for a rule: those that it has refused most.
 const TOP_CLIENTS: usize = 5;
 
-/// Which rules are shown. There may be ten thousand.
+/// A choice of rules; there may be ten thousand.
 #[derive(Clone, Debug)]
 pub enum Which {
-    /// Those that limit something, and those that have decided something so far.
+    /// Rules that limit something or have decided something so far.
     InUse,
-    /// Those whose names fit, each star standing for any run of characters.
+    /// Rules whose names match this pattern, in which a star stands for any characters.
     Named(String),
-    /// Every one.
+    /// All rules.
     All,
 }
 
-/// As a server is asked for it, after `policy show`.
+/// The choice as it is sent to a server, after `policy show`.
 impl Display for Which {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -39,7 +39,7 @@ impl Display for Which {
 }
 
 impl Which {
-    /// Reads what follows `policy show `.
+    /// Reads the arguments of `policy show `.
     pub fn parse(text: &str) -> Option<Which> {
         match text.split_once(' ') {
             None if text.is_empty() => Some(Which::InUse),
@@ -50,7 +50,7 @@ impl Which {
     }
 }
 
-/// What is in force, in lines for people.
+/// The policy in force, in lines for people.
 pub fn show(known: &CommandContext<'_>, which: &Which) -> String {
     let CommandContext { config, in_force, totals, bounds, firewall, .. } = known;
     let mut text = String::new();
@@ -124,7 +124,7 @@ fn write(in_force: &InForce, config: &Config, totals: &Totals, f: &mut String) -
     if table.is_empty() { Ok(()) } else { write!(f, "\n{table}") }
 }
 
-/// What [limits] says, and what it comes to where it says auto.
+/// The values of `[limits]`, with the computed number for `auto`.
 fn write_limits(bounds: &ConnectionBounds, config: &Config, f: &mut String) -> fmt::Result {
     let limits = &config.limits;
     let auto = |count: AutoCount| if count == AutoCount::Auto { ", by auto" } else { "" };
@@ -182,7 +182,7 @@ fn write_clients(state: &State, f: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// Which clients the machine's firewall keeps away.
+/// The clients that the machine's firewall drops.
 fn write_firewall(firewall: Option<&Firewall>, f: &mut String) -> fmt::Result {
     let Some(firewall) = firewall else { return Ok(()) };
     let FirewallFigures {
@@ -209,7 +209,7 @@ fn write_firewall(firewall: Option<&Firewall>, f: &mut String) -> fmt::Result {
     writeln!(f, "clients left to the server: {left_full} for want of room, {left_busy} in a rush")
 }
 
-/// A rule in the words of a configuration, how much of its limits is used, and what has come of it.
+/// A rule in the words of a configuration, with the use of its limits, and its counts.
 struct ShownRule<'r> {
     rule: &'r Rule,
     connections: String,
@@ -249,6 +249,7 @@ impl<'r> ShownRule<'r> {
 
 impl Display for ShownRule<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // taken apart without `..`, so that a new field of a rule cannot be forgotten here
         let Rule {
             name,
             when,
@@ -313,7 +314,7 @@ impl Display for ShownRule<'_> {
                 line(f, "moved", &bounds)?;
             }
         }
-        // a rule that only stops keeps no client away, and is not counted
+        // a rule that only stops the search decides nothing about clients, and is not counted
         let decides = settings.iter().any(|(_, said)| said.is_some());
         if decides {
             line(f, "so far", &self.so_far)?;
@@ -325,7 +326,7 @@ impl Display for ShownRule<'_> {
     }
 }
 
-/// Which clients were refused most, and how often, or between which bounds.
+/// The clients that were refused most, and how often: a number, or its bounds.
 fn most_refused(state: &State, rule: u32) -> String {
     let clients = state.most_refused(rule).into_iter().take(TOP_CLIENTS);
     let said = |MostRefused { client, least, most }: MostRefused| match least == most {

@@ -1,8 +1,8 @@
-//! A table for people: its columns are as wide as what is in them.
+//! A table for people, whose columns are as wide as their contents.
 
 use std::fmt::{self, Display, Write};
 
-/// Columns as wide as what is in them; the first is flush left, numbers are flush right.
+/// A table: the first column is flush left, numbers are flush right.
 pub(super) struct TextTable {
     rows: Vec<Vec<String>>,
 }

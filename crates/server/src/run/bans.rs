@@ -1,4 +1,4 @@
-//! Bans: what commands and files change of them, and that they end.
+//! Bans: how commands and files change them, and how they end.
 
 use super::{Event, Later, Server};
 use crate::ban_files::ChangedBans;
@@ -14,11 +14,12 @@ use forebay_sys::stderr::say;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bans end by the wall clock, which may be set: how long is waited at most before it is looked at again.
+/// The longest time until bans are checked again. They end by the wall clock, which may be set meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Server {
-    /// Answers `policy ban`, `policy unban` or `policy bans` and what follows that; `None` if it is none of them.
+    /// Answers `policy ban`, `policy unban` or `policy bans` with their arguments;
+    /// `None` for another command.
     pub(super) fn answer_bans(&mut self, command: &str) -> Option<CommandAnswer> {
         let now_s = clock::unix_coarse_ms() / 1000;
         let snapshot = self.common.live.get();
@@ -40,7 +41,7 @@ impl Server {
         Some(answer)
     }
 
-    /// From the next connection and request on, these bans hold.
+    /// Puts the bans in force, for each connection and request from now on.
     pub(super) fn put_bans_in_force(&mut self) {
         let current = self.common.live.get();
         let bans = self.bans.table();
@@ -70,7 +71,7 @@ impl Server {
         self.look_at_bans_later();
     }
 
-    /// What commands have banned in the server before this one is banned here, and no more.
+    /// Replaces the bans by command with those of the predecessor.
     pub(super) fn restore_bans(&mut self, handed: &[HandedBan]) {
         let (had, now_s) = (!self.bans.records().is_empty(), clock::unix_coarse_ms() / 1000);
         self.bans.restore(handed.iter().filter_map(HandedBan::record), now_s);
@@ -90,7 +91,7 @@ impl Server {
         }
     }
 
-    /// Has a thread look at the files that say who is banned, if there are any.
+    /// Starts a thread that watches the files with bans, if there are any.
     pub(super) fn watch_ban_files(&self) {
         let to_main = self.to_main.clone();
         let tell = move |changed| to_main.send(Event::BansChanged(changed)).is_ok();
@@ -101,7 +102,7 @@ impl Server {
         }
     }
 
-    /// Files have changed, or were read for the first time since they are looked at.
+    /// Takes bans from files that have changed, or were read for the first time since they are watched.
     pub(super) fn take_bans_of_files(&mut self, changed: ChangedBans) {
         if changed.paths != self.config.ban_files {
             return;
@@ -120,7 +121,7 @@ impl Server {
         }
     }
 
-    /// Looks at the time when the next ban ends.
+    /// Schedules a look at the bans for the time when the next one ends.
     pub(super) fn look_at_bans_later(&mut self) {
         self.later.retain(|(_, later)| !matches!(later, Later::Bans));
         let now_s = clock::unix_coarse_ms() / 1000;

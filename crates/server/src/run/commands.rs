@@ -1,4 +1,4 @@
-//! What commands are answered: those that change something wait for that, the others hear at once.
+//! Answers to commands: a command that changes something waits for the change, others are answered at once.
 
 use super::Server;
 use super::takeover::Wanted;
@@ -25,15 +25,17 @@ impl Server {
                 return self.ask_for(Wanted::Agent(owner, change), Some(reply));
             }
             CommandKind::TakeOver(stream) => return self.hand_to(stream, &reply),
-            // sessions are served where the socket is
+            // the control socket serves sessions itself
             CommandKind::Session(..) => return,
         };
         if let Some(answer) = self.answer_bans(&command) {
-            // the command may be gone
+            // the command's process may have ended
             let _ = reply.send(answer);
             return;
         }
         match command.as_str() {
+            // the arms of stages come first: a stage refuses a reload, and it alone obeys the
+            // supervisor's commands
             "reload" if self.config.place.is_some() => {
                 let why = "a stage is replaced by the server that has started it";
                 let _ = reply.send(CommandAnswer::failed(why));
@@ -124,6 +126,7 @@ impl Server {
                             let config = &self.config;
                             let answer =
                                 upstream_command::answer(question, config, applications, now_ms);
+                            // changes are logged, a list is not
                             if !question.starts_with("list") {
                                 let said = answer.text.lines();
                                 said.for_each(|line| say(format_args!("upstream: {line}")));
@@ -138,7 +141,7 @@ impl Server {
         }
     }
 
-    /// What operators have changed, for the supervisor.
+    /// The changes that operators have made, for the supervisor.
     fn changes(&self) -> CommandAnswer {
         let handed = Handed {
             bans: HandedBan::of(&self.bans),
@@ -152,7 +155,7 @@ impl Server {
         }
     }
 
-    /// How the server is, and what of it is not as the file says.
+    /// The state of the server, and what differs from the file.
     fn status_text(&self) -> String {
         let now_s = clock::unix_coarse_ms() / 1000;
         let [by_command, by_file] = self.bans.count(now_s);

@@ -1,5 +1,5 @@
-//! How a server ends: replaced by other processes, drained at the first signal, stopped at the second; and
-//! what it says then.
+//! The end of a server: replaced by other processes, drained at the first signal, stopped at the
+//! second; and its last messages.
 
 use super::{Later, Server};
 use crate::admin::RunningAdmin;
@@ -12,14 +12,15 @@ use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
 use std::time::{Duration, Instant};
 
-/// How long before the end of a drain clients of WebSockets are told, or half of it where it is shorter.
+/// How long before the end of a drain clients of WebSockets get a goodbye; at most half of the drain.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// How long the last lines of the access log may take to be written.
 const LOG_CLOSE: Duration = Duration::from_secs(2);
 
 impl Server {
-    /// The other process judges from now on, and its agent moves the words in the kernel.
+    /// Leaves the gate to the other process: it judges from now on, and its agent
+    /// changes the words in the kernel.
     pub(super) fn let_gate_go(&self) {
         if let Some(enforced) = &self.common.live.get().policy.gate {
             self.common.agent_loop.retire(&self.common.live);
@@ -27,21 +28,21 @@ impl Server {
         }
     }
 
-    /// The kernel gives no answers any more, and what it has given is logged.
+    /// Stops the collection of the kernel's answers, and logs those collected so far.
     pub(super) fn end_answers(&mut self) {
         self.common.live.get().answers.iter().for_each(|learner| learner.close());
         self.answers.take().into_iter().for_each(AnswersThread::end);
     }
 
-    /// Other processes have the clients that come from now on. Those that are here get one more answer on each
-    /// connection; what is left at the end of this time is drained within it, and for half of it at most.
+    /// Leaves new clients to other processes. Each open connection gets one more answer; what is
+    /// left near the end of `time` is drained, within half of it at most.
     pub(super) fn be_replaced(&mut self, time: Duration) {
         if self.is_replaced || self.draining.is_some() {
             return;
         }
         self.plan.drain = self.plan.drain.min(time / 2);
         let patience = time.saturating_sub(self.plan.drain);
-        // the storage is another's from now on
+        // the other processes write to the certificate storage from now on
         self.acme = None;
         self.let_gate_go();
         self.end_answers();
@@ -52,7 +53,7 @@ impl Server {
         ));
     }
 
-    /// The next answer on each connection is its last, and after so long what is left is drained.
+    /// Makes the next answer on each connection its last. After `patience` the rest is drained.
     pub(super) fn leave_clients(&mut self, patience: Duration) {
         self.is_replaced = true;
         for (_, is_retiring, group) in &mut self.groups {
@@ -63,20 +64,20 @@ impl Server {
         self.later.push((Instant::now() + patience, Later::Drain));
     }
 
-    /// SIGUSR1: log files were moved, those of the process before, too.
+    /// Opens the log files again, here and at replaced servers, after SIGUSR1: they were moved.
     pub(super) fn reopen_logs(&self) {
         self.common.live.get().logs.reopen();
         self.earlier.reopen_logs();
     }
 
-    /// A stage leaves its listeners, and those who look at it, to the processes that replace it.
+    /// Leaves the listeners of a stage, and its admin listener, to the processes that replace it.
     pub(super) fn leave_listeners(&mut self) {
         self.status.drains();
         self.admin.take().into_iter().for_each(RunningAdmin::leave);
         self.listeners().end(&[]);
     }
 
-    /// Drains at the first signal, after a wait if there is to be one, and stops at the next.
+    /// Drains at the first signal, after the configured wait if there is one, and stops at the next.
     pub(super) fn end(&mut self, signal: i32) {
         match self.draining {
             None => {
@@ -97,8 +98,8 @@ impl Server {
         }
     }
 
-    /// The program of which the server is a part ends it: within this time what is open comes to its end. With none
-    /// it is cut at once.
+    /// Ends the server for the program that it is a part of: open connections may finish within
+    /// this time. If it is zero, they are cut at once.
     pub(super) fn end_by_program(&mut self, within: Duration) {
         if self.draining.is_none() {
             self.draining = Some(("the program", Instant::now()));
@@ -108,19 +109,19 @@ impl Server {
         }
         match within.is_zero() {
             true => self.stop(),
-            // the first that comes is the one that counts
+            // whichever of these events comes first ends the drain
             false => self.later.push((Instant::now() + within, Later::Stop)),
         }
     }
 
-    /// Whether clients are accepted for a while yet: who types Ctrl-C is no load balancer, and who has been replaced
-    /// accepts none.
+    /// Whether clients are still accepted for a while before the drain. After Ctrl-C there is no
+    /// load balancer to wait for, and a replaced server accepts none.
     fn waits_before_drain(&self, signal: i32) -> bool {
         let has_clients = !self.is_replaced && !self.stands_behind();
         has_clients && signal != SIGINT && !self.config.timeouts.drain_wait.is_zero()
     }
 
-    /// Load balancers are told that this server goes; until they have seen it nothing else changes.
+    /// Shows load balancers that this server goes away; until they have seen it nothing else changes.
     fn begin_to_wait(&mut self, signal: i32) {
         let wait = self.config.timeouts.drain_wait;
         self.waiting = Some(signal);
@@ -133,7 +134,7 @@ impl Server {
         ));
     }
 
-    /// The wait is over, if there is one: the drain begins.
+    /// Ends the wait before the drain, if there is one, and begins the drain.
     pub(super) fn end_wait(&mut self) {
         if let Some(signal) = self.waiting.take() {
             self.draining = Some((name(signal), Instant::now()));
@@ -143,13 +144,14 @@ impl Server {
 
     fn begin_to_drain(&mut self, signal: i32) {
         self.earlier.end();
-        // an authority would find no server here
+        // an ACME authority would find no server here any more
         self.acme = None;
         self.status.drains();
         self.end_answers();
         self.give_all(LoopOrder::Drain);
-        // groups that drain hold duplicates and take what is queued; a command that asks how far
-        // they are finds the admin listener, unless that of the next generation answers there
+        // draining groups hold duplicates of the sockets, and accept what is queued; the admin
+        // listener stays, for a command that asks for the progress, except where the next
+        // generation has it
         if self.config.place.is_some() {
             self.leave_listeners();
         } else {
@@ -167,7 +169,7 @@ impl Server {
         self.say_draining(name(signal), is_bounded);
     }
 
-    /// Tells clients of WebSockets that the server goes away.
+    /// Sends clients of WebSockets the goodbye of a server that goes away.
     pub(super) fn end_web_sockets(&self) {
         let snapshot = self.common.live.get();
         let ended = snapshot.applications.upstreams().map(|upstreams| upstreams.end_web_sockets());
@@ -179,20 +181,20 @@ impl Server {
         }
     }
 
-    /// Cuts what is left, also at servers that were replaced.
+    /// Cuts the open connections, also at replaced servers.
     pub(super) fn stop(&mut self) {
         self.give_all(LoopOrder::Stop);
         self.earlier.stop();
         self.later.push((Instant::now() + EarlierServers::STOP, Later::LeaveEarlier));
     }
 
-    /// Whether servers that were replaced have not ended yet. A service manager cuts what is left of a service once its
+    /// Whether to wait for replaced servers: a service manager kills the rest of a service once its
     /// main process has ended.
     pub(super) fn waits_for_earlier(&self) -> bool {
         self.was_told_to_drain && !self.is_replaced && !self.earlier.is_empty()
     }
 
-    /// Whether another process has the clients, and tells the operator of them.
+    /// Whether another process has the clients, and reports about them to the operator.
     pub(super) fn stands_behind(&self) -> bool {
         self.config.place.as_ref().is_some_and(|place| place.role != Role::Receive)
     }
@@ -209,7 +211,7 @@ impl Server {
         ));
     }
 
-    /// Ends what serves no clients, and says how it went.
+    /// Ends what serves no clients, and logs how the server has ended.
     pub(super) fn finish(mut self, reason: &str, ended: Ended) {
         self.admin.take().into_iter().for_each(RunningAdmin::stop);
         self.end_answers();

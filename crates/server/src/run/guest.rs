@@ -1,5 +1,6 @@
-//! A server that is a part of another program. It has threads of its own, and changes nothing of the process: no
-//! signal, user, limit, umask, panic hook or sandbox, no environment, nothing on standard output.
+//! A server that is a part of another program. It has threads of its own, and does not change the
+//! process: no signal handler, user, limit, umask, panic hook, sandbox or environment variable, and
+//! it writes nothing to standard output.
 
 use super::{Event, Server};
 use crate::engines::Common;
@@ -19,22 +20,22 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-/// How long a configuration that is given may take to be put in force.
+/// How long it may take to put a given configuration in force.
 const LONGEST_RELOAD: Duration = Duration::from_secs(60);
 
-/// As long as a drain may take.
+/// The longest drain.
 const LONGEST_DRAIN: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// How long threads without work may take to end.
 const LAST_THREADS: Duration = Duration::from_secs(5);
 
-/// A running server, as the program holds it. One that is dropped is stopped.
+/// A running server, as the program holds it. Dropping it stops the server.
 pub struct GuestServer {
     to_main: Sender<Event>,
     thread: Option<JoinHandle<Result<(), RunError>>>,
     urls: Vec<String>,
     addresses: Vec<SocketAddr>,
-    /// What can be told of it while it runs.
+    /// The sources of metrics and other information while the server runs.
     running: Option<(Arc<Status>, Common)>,
 }
 
@@ -43,21 +44,21 @@ pub struct GuestServer {
 pub struct GuestEnd(Sender<Event>);
 
 impl GuestEnd {
-    /// As [`GuestServer::drain`]. A server that has ended already is not changed by it.
+    /// Drains the server as [`GuestServer::drain`] does. This has no effect on a server that has ended.
     pub fn drain(&self, within: Duration) {
         let _ = self.0.send(Event::EndWithin(within.min(LONGEST_DRAIN)));
     }
 }
 
-/// What a server in another program cannot have.
+/// The reason why a server inside another program fails.
 #[derive(Debug)]
 pub enum GuestError {
-    /// Something of the configuration starts other processes, which are copies of the program.
+    /// A setting needs other processes, which would be copies of the program.
     NeedsProcess {
         /// The setting.
         what: &'static str,
     },
-    /// It could not be started, or has not ended well.
+    /// The server could not be started, or has ended with an error.
     Run(RunError),
 }
 
@@ -82,11 +83,12 @@ impl From<RunError> for GuestError {
     }
 }
 
-/// Starts a server with this configuration, which was [read for it](crate::config_file::load_guest). `given` are
-/// sockets that listen already, at addresses that the configuration names.
+/// Starts a server with this configuration, which must be [read for a
+/// guest](crate::config_file::load_guest). `given` are listening sockets at addresses that the
+/// configuration names.
 ///
 /// # Errors
-/// What is in the way at the start.
+/// The obstacle at the start.
 pub fn start(config: Config, given: Vec<OwnedFd>) -> Result<GuestServer, GuestError> {
     check(&config)?;
     let (to_main, events) = unbounded();
@@ -109,7 +111,7 @@ pub fn start(config: Config, given: Vec<OwnedFd>) -> Result<GuestServer, GuestEr
     Ok(GuestServer { to_main, thread: Some(thread), urls, addresses, running })
 }
 
-/// Whether a configuration is one that a guest can have.
+/// Checks that a configuration has only settings for a guest.
 fn check(config: &Config) -> Result<(), GuestError> {
     let sites = || config.sites.iter();
     let needs = [
@@ -127,23 +129,24 @@ fn check(config: &Config) -> Result<(), GuestError> {
 }
 
 impl GuestServer {
-    /// What a person can click on or give to curl, for each socket.
+    /// The URL of each socket, for a browser or curl.
     pub fn urls(&self) -> &[String] {
         &self.urls
     }
 
-    /// The addresses that it listens at.
+    /// The addresses at which the server listens.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Everything that is counted, as Prometheus reads it.
+    /// All metrics, in the format of Prometheus.
     pub fn metrics(&self) -> String {
         let running = self.running.as_ref();
         running.map(|(status, _)| render::prometheus(&status.snapshot())).unwrap_or_default()
     }
 
-    /// What was decided about a request that was refused or not answered, by its id, if it is remembered.
+    /// The decision about a request that was refused or not answered, by the
+    /// request's id, if it is remembered.
     pub fn why(&self, id: &str) -> Option<String> {
         let (_, common) = self.running.as_ref()?;
         let live = common.live.get();
@@ -151,7 +154,7 @@ impl GuestServer {
         (answer.code == 0).then(|| answer.text.trim_end().to_owned())
     }
 
-    /// Connections that are open.
+    /// The number of open connections.
     pub fn open(&self) -> usize {
         self.running.as_ref().map_or(0, |(_, common)| common.admission.open())
     }
@@ -159,7 +162,7 @@ impl GuestServer {
     /// Puts another configuration in force. Open connections stay.
     ///
     /// # Errors
-    /// Why nothing has changed.
+    /// The reason why nothing has changed.
     pub fn reload(&self, config: Config) -> Result<(), String> {
         check(&config).map_err(|error| error.to_string())?;
         let (reply, answer) = bounded(1);
@@ -169,12 +172,12 @@ impl GuestServer {
         if answer.code == 0 { Ok(()) } else { Err(answer.text.trim_end().to_owned()) }
     }
 
-    /// Accepts nothing more; what is open comes to its end, within this time, and is cut then. Returns at once.
+    /// Stops accepting. Open connections may finish within this time, and are cut then. Returns at once.
     pub fn drain(&self, within: Duration) {
         self.end().drain(within);
     }
 
-    /// What ends the server from elsewhere, also while it is waited for.
+    /// A handle that ends the server from another thread, also during [`wait`](GuestServer::wait).
     pub fn end(&self) -> GuestEnd {
         GuestEnd(self.to_main.clone())
     }
@@ -182,11 +185,11 @@ impl GuestServer {
     /// Waits until the server has ended, by [`drain`](GuestServer::drain) or by itself.
     ///
     /// # Errors
-    /// How it failed.
+    /// The failure of the server.
     pub fn wait(&mut self) -> Result<(), GuestError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         let ended = thread.join();
-        // helper threads without work would stay for seconds
+        // idle helper threads would otherwise stay for seconds
         if let Some((_, common)) = self.running.take() {
             common.helpers.close();
             let until = Instant::now() + LAST_THREADS;
@@ -204,7 +207,7 @@ impl GuestServer {
 impl Drop for GuestServer {
     fn drop(&mut self) {
         self.drain(Duration::ZERO);
-        // how it has ended nobody asks
+        // the result cannot be reported from here
         let _ = self.wait();
     }
 }

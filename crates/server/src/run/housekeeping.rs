@@ -1,5 +1,5 @@
-//! What the main thread keeps going beside requests: signs of life, the gate and the firewall, certificates,
-//! the thread for applications.
+//! Tasks of the main thread beside requests: watchdog messages, the gate and the firewall,
+//! certificates, the thread for applications.
 
 use super::takeover::Wanted;
 use super::{Event, Later, Server};
@@ -20,22 +20,23 @@ use forebay_sys::stderr::say;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the operator hears of certificates that expire soon, and of how many at a time.
+/// The interval of warnings about certificates that expire soon, and the largest
+/// number of warnings at a time.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const MOST_WARNINGS: usize = 20;
 
-/// How often is looked for new interfaces and addresses, which the gate is to be attached to.
+/// How often the gate looks for new interfaces and addresses.
 const INTERFACES: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Notes when the service manager is to hear next that the loops turn.
+    /// Schedules the next message to the service manager's watchdog.
     pub(super) fn watch_later(&mut self) {
         if let Some(interval) = self.notifier.interval() {
             self.later.push((Instant::now() + interval, Later::Watchdog));
         }
     }
 
-    /// Tells the service manager that the server is alive, if every loop has turned lately.
+    /// Sends the watchdog message if every loop has turned lately.
     pub(super) fn show_life(&mut self) {
         let Some(interval) = self.notifier.interval() else { return };
         let patience = notify::patience(interval).as_millis() as u64;
@@ -48,7 +49,7 @@ impl Server {
         self.watch_later();
     }
 
-    /// Attaches the gate to interfaces that have come, now and every few seconds.
+    /// Attaches the gate to new interfaces, now and every few seconds.
     pub(super) fn watch_gate(&mut self) {
         if self.common.live.get().policy.gate.is_some() {
             self.attach_gate();
@@ -56,7 +57,7 @@ impl Server {
         }
     }
 
-    /// Has the gate judge SYNs for the listeners there are. Trouble is told once.
+    /// Attaches the gate for the current listeners. Trouble is logged once.
     pub(super) fn attach_gate(&mut self) {
         let is_others = self.gate_line.as_ref().is_some_and(|line| !line.judges());
         if self.is_replaced || is_others {
@@ -77,11 +78,12 @@ impl Server {
         self.gate_trouble = trouble;
     }
 
-    /// Receive has its rules in the firewall, and judges in the kernel before it says that it serves: in the place of the receive before, if there was one,
-    /// which `follows` says.
+    /// Prepares the receive stage to judge: it gives its rules to the firewall, and judges in the
+    /// kernel before it reports that it serves. `follows` says whether it does so in the place of
+    /// an earlier receive stage.
     ///
     /// # Errors
-    /// What is in the way.
+    /// The obstacle.
     pub(super) fn judge_first(&mut self, follows: bool) -> Result<(), String> {
         if self.config.place.is_some() {
             self.tell_firewall();
@@ -91,17 +93,17 @@ impl Server {
         let snapshot = self.common.live.get();
         let Some(gate) = &snapshot.policy.gate else { return Ok(()) };
         match &self.gate_trouble {
-            // where nothing is to be judged it is attached nowhere
+            // with nothing to judge, the gate is attached nowhere, and that is no error
             Some(why) if follows && !gate.gate().is_attached() => return Err(why.clone()),
             _ => {}
         }
         gate.gate().settle();
-        // the agent of the process before has moved words in the kernel until it ended
+        // the agent of the process before has changed words in the kernel until it ended
         agent::lift(&snapshot.policy);
         Ok(())
     }
 
-    /// Judges in the kernel from now on, as the supervisor has said.
+    /// Judges in the kernel from now on, at the supervisor's request.
     pub(super) fn judge(&mut self) -> CommandAnswer {
         self.gate_line.iter_mut().for_each(GateLine::judge);
         if let Some(enforced) = &self.common.live.get().policy.gate
@@ -115,7 +117,7 @@ impl Server {
         }
     }
 
-    /// Has the firewall drop by the rules in force, for the listeners there are.
+    /// Gives the firewall the rules in force, for the current listeners.
     pub(super) fn tell_firewall(&self) {
         let Some(firewall) = &self.common.firewall else { return };
         let snapshot = self.common.live.get();
@@ -124,12 +126,13 @@ impl Server {
         firewall.enforce(&self.config.firewall, &judged, policy, state.most_ignored_ns());
     }
 
-    /// Has the thread that reads sets of the firewall go by what is in force.
+    /// Has the thread that reads sets of the firewall use the configuration in force.
     pub(super) fn watch_sets(&self) {
         self.sets.iter().for_each(|sets| sets.go_by(&self.config));
     }
 
-    /// Has sets of the firewall take effect. What is not taken now is told again.
+    /// Puts changed sets of the firewall in force. If they cannot be taken now, the
+    /// reader reports them again.
     pub(super) fn take_sets(&mut self, sets: AddressSets) {
         let is_leaving = self.draining.is_some() || self.is_replaced || self.is_handing;
         if !is_leaving {
@@ -137,7 +140,7 @@ impl Server {
         }
     }
 
-    /// Says which certificates expire soon, now and every day.
+    /// Warns of certificates that expire soon, now and every day.
     pub(super) fn warn_of_certificates(&mut self) {
         let now_s = (clock::unix_coarse_ms() / 1000) as i64;
         let expiries = self.common.live.get().certificates.expiries();
@@ -148,10 +151,10 @@ impl Server {
         self.later.push((Instant::now() + DAY, Later::Certificates));
     }
 
-    /// Which hosts have no certificate, or one that is not for them, where TLS is spoken.
+    /// Warnings about hosts that are reached through TLS and have no certificate, or one for other hosts.
     pub(super) fn uncovered(&self) -> Vec<String> {
         let mut endpoints = self.plan.groups.iter().flat_map(|group| &group.listen);
-        // those who ask a stage for its machine know it by the stage's own name
+        // the clients of a stage's listener know it by the stage's own name
         if self.stands_behind() || !endpoints.any(|endpoint| endpoint.tls) {
             return Vec::new();
         }
@@ -160,7 +163,7 @@ impl Server {
         uncovered
     }
 
-    /// Starts the thread that looks for certificates that change, if there are any.
+    /// Starts the thread that looks for changed certificates, if there are certificates.
     pub(super) fn watch_certificates(&mut self) {
         if self.watches_certificates || self.common.live.get().certificates.is_empty() {
             return;
@@ -175,7 +178,8 @@ impl Server {
         }
     }
 
-    /// Has certificates got by ACME, if some are wanted; `at_once`: what has failed is tried again.
+    /// Has certificates obtained by ACME, if some are wanted. With `at_once`,
+    /// failed ones are tried again now.
     pub(super) fn keep_acme(&mut self, at_once: bool) {
         if let Some(acme) = &self.acme {
             return acme.look(at_once);
@@ -192,7 +196,7 @@ impl Server {
         }
     }
 
-    /// Starts the thread that remembers what the page of the admin listener shows, if there is a page.
+    /// Starts the thread that records data for the page of the admin listener, if there is a page.
     pub(super) fn watch_for_page(&self) {
         if self.config.admin.page
             && let Err(error) = self.status.watch_for_page()
@@ -210,10 +214,10 @@ impl Server {
         }
     }
 
-    /// Starts the thread that looks after applications, if one needs it.
+    /// Starts the thread for applications, if one of them needs it.
     pub(super) fn keep_up_applications(&mut self) {
         let applications = &self.common.live.get().applications;
-        // those of other stages are asked by respond
+        // the applications of other stages are checked by respond
         let asks = matches!(applications.role(), None | Some(Role::Respond));
         if self.keeps_up_applications || applications.is_empty() || !asks {
             return;

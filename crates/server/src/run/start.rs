@@ -1,5 +1,5 @@
-//! From a configuration to a server that runs: in this order descriptors, sockets, privileges,
-//! content, logs, the seal of a process that has one, groups of workers, admin listener.
+//! Starts a server with a configuration, in this order: descriptors, sockets, privileges, content,
+//! logs, the seal of a process that has one, groups of workers, admin listener.
 
 mod opening;
 
@@ -84,11 +84,11 @@ impl Server {
         };
         let started_by = process::user();
         let attempts = StageAttempts::wanted(&config);
-        // before another process is started, which is to inherit none of them
+        // before any other process is started, which would inherit them
         let (before, mut inheritance) = before.unzip();
         let mut listeners = opening::listeners(&config, inheritance.as_mut(), given)?;
         let mut config = config;
-        // its helper keeps a right that the server gives up
+        // before the server gives up a privilege that the helper process of the sets keeps
         let sets = SetReader::open(&config).map_err(RunError::Firewall)?;
         sets::fill(&mut config, sets.as_deref())
             .map_err(|why| RunError::Firewall(why.to_owned()))?;
@@ -109,14 +109,15 @@ impl Server {
         let certificates = opening::certificates(&config, of_server.or(left.as_mut()))?;
         let mut bans = BanList::default();
         bans.set_files(ban_files::read(&config.ban_files).map_err(RunError::Bans)?);
-        // names may not be looked up afterwards
+        // before the privileges are given up: names may not be looked up afterwards
         let now_ms = worker::read_clocks().monotonic_ms;
         let applications = Applications::new(&plan.applications, &plan.ranks.shares, None, now_ms)
             .passing(&plan.pass_routes)
             .with_next(isolated::next(&config, now_ms))
             .with_spool(spool::open(&config, machine.descriptors).map_err(RunError::Spool)?);
         applications.take_effect(None, &certificates);
-        // no other process takes the place of a stage, and none of this can be had once the process is sealed
+        // nothing is shared where no other process can take the server's place; a sealed stage
+        // could not make it either
         let is_alone = config.place.is_some() || config.is_guest;
         let shared = match is_alone {
             true => None,
@@ -132,27 +133,28 @@ impl Server {
             opening::firewall(&config, &plan, &judged, inheritance.as_ref())?;
         let firewall = keeper.as_ref().map(FirewallKeeper::firewall);
         let firewall = firewall.or(relay.as_ref().map(FirewallRelay::firewall));
-        // what it runs is not confined as the server is
+        // before the sandbox: the launcher's commands are not confined as the server is
         let launchers = launcher::start(&config, file.as_deref()).map_err(RunError::Launcher)?;
         let for_requests = launchers.iter().find_map(StartedLauncher::for_requests);
         let applications = applications.with_launcher(for_requests);
-        // its socket may be out of reach afterwards
+        // before the sandbox, which may put the service manager's socket out of reach
         let notifier = match config.is_guest {
             true => Notifier::handed(None),
             false => Notifier::from_environment(),
         };
-        // what it needs is out of reach afterwards
+        // before the sandbox, which puts the files for this out of reach
         let page = page_memory(&config);
         let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
         if let (Some(spool), Some(path)) = (applications.spool(), &config.spool_dir) {
             spool::try_out(spool, path).map_err(RunError::Spool)?;
         }
-        // where another process says that a service manager listens is asked without the rights of root
+        // after root's privileges are gone: another process has given the path of
+        // the service manager's socket
         let notifier = match &inheritance {
             Some(handed) => Notifier::handed(handed.handed.notify.clone()),
             None => notifier,
         };
-        // threads from here on: they have what is left of the privileges
+        // after the privileges are gone: each thread has its own, inherited at its creation
         if let Some(signals) = signals {
             let listens = listen_for_signals(signals, to_main.clone());
             listens.map_err(resources("a thread for signals"))?;
@@ -268,6 +270,7 @@ impl Server {
             events,
         };
         server.common.live.get().policy.tell_gate();
+        // a table that is kept is the predecessor's until `succeed`, which starts the keeper then
         if let Some(keeper) = keeper.take_if(|_| !keeps_table) {
             keeper.start().map_err(resources("a thread for the firewall"))?;
         }
@@ -277,6 +280,7 @@ impl Server {
         let is_sealed = seal::seal(&server.config).map_err(RunError::Seal)?;
         attempts.iter().for_each(StageAttempts::say);
         if let Some(inheritance) = &inheritance {
+            // asked before anything is accepted: if the command was ended meanwhile, nothing may change
             let agrees = inheritance.command.agrees();
             agrees.map_err(resources("the command that has started it"))?;
             let prepared = server.prepare_to_succeed(inheritance);
@@ -311,7 +315,7 @@ impl Server {
         Ok(server)
     }
 
-    /// What else a server does once it serves clients.
+    /// Starts the tasks and threads beside the workers, once clients are served.
     fn watch(&mut self, is_successor: bool) -> Result<(), RunError> {
         self.look_at_bans_later();
         self.watch_ban_files();
@@ -330,7 +334,7 @@ impl Server {
         or_said(is_successor, keeps.map_err(resources("a thread for the link to the next stage")))
     }
 
-    /// From here on operators are answered.
+    /// Answers commands of operators from here on.
     fn hear_commands(&mut self, is_successor: bool) -> Result<(), RunError> {
         let tell = self.to_main.clone();
         let Some(socket) = &mut self.control_socket else { return Ok(()) };
@@ -338,37 +342,37 @@ impl Server {
         or_said(is_successor, serves.map_err(resources("a thread for commands")))
     }
 
-    /// The agent is asked, if the policy wants that, and knows what waits for the kernel to be accepted.
+    /// Starts the agent loop, if the policy has an agent, and shows it the accept queues of the kernel.
     fn ask_agent(&self, is_successor: bool) -> Result<(), RunError> {
-        // it does not keep sockets open
+        // a weak reference, so that the closure does not keep sockets open
         let listeners = Arc::downgrade(&self.listeners);
         self.common.agent_loop.watch_queues(Arc::new(move || {
-            // while a reload takes sockets nothing is known
+            // unknown while a reload holds the lock
             Some(listeners.upgrade()?.try_lock().ok()?.queued())
         }));
         let keeps = self.common.keep_agent_loop().map_err(resources("a thread"));
         or_said(is_successor, keeps)
     }
 
-    /// Operator and service manager are told.
+    /// Reports to the operator and the service manager that clients are served.
     fn tell_that_it_serves(&mut self, start_line: &str, is_successor: bool, is_sealed: bool) {
-        // one line for all stages
+        // only the first stage writes the line, for all of them
         let is_first = self.config.place.as_ref().is_none_or(|place| place.role == Role::Receive);
         if is_first && !self.config.is_guest {
             let _ = writeln!(io::stderr(), "{start_line}");
         }
         self.notifier.ready(start_line);
         if is_successor && self.notifier.interval().is_some() {
-            // nobody knows when the server before has said so last
+            // this restarts the watchdog's time, as the predecessor's last message may be old
             self.notifier.alive();
         }
         if is_sealed {
-            // a socket that sends to any address
+            // the seal forbids sockets that can send to any address
             self.notifier.close();
         }
     }
 
-    /// What an operator hardly means, and what is in force beside the file.
+    /// Warns the operator of settings that are hardly intended, and of what is in force beside the file.
     fn say_warnings(&mut self, lack: impl IntoIterator<Item = String>) {
         self.warn_of_certificates();
         let warnings = self.uncovered().into_iter().chain(lack);
@@ -377,7 +381,8 @@ impl Server {
     }
 }
 
-/// Where this server has taken the place of another, which accepts no more, an error is said and no end.
+/// Logs an error instead of returning it where this server has taken the place of another, which
+/// does not accept any more.
 fn or_said(is_successor: bool, result: Result<(), RunError>) -> Result<(), RunError> {
     match result {
         Err(error) if is_successor => {
@@ -388,36 +393,37 @@ fn or_said(is_successor: bool, result: Result<(), RunError>) -> Result<(), RunEr
     }
 }
 
-/// What the page of the admin listener begins with. Without a page nothing is looked at.
+/// The initial data for the page of the admin listener; empty if there is no page.
 fn page_memory(config: &Config) -> PageMemory {
     let is_first = config.place.as_ref().is_none_or(|place| place.role == Role::Receive);
     if !config.admin.page || !is_first {
         return PageMemory::default();
     }
-    // a process that belongs to another program is not this server's to look into
+    // a guest does not examine the process, which belongs to another program
     let doctor = if config.is_guest { String::new() } else { doctor::report(Some(config)) };
     PageMemory::new(PageStages::of(config), doctor)
 }
 
-/// Gives up what the server does not need: root, and most of the file system. What only root can do
-/// has been done.
+/// Gives up what the server does not need: root, and most of the file system. All that only root
+/// can do has been done.
 fn confine(
     config: &Config,
     file: Option<&Path>,
     listeners: &mut Listeners,
     control_socket: Option<&ControlSocket>,
 ) -> Result<Sandbox, RunError> {
-    // its directory is none of a stage's to change
+    // a stage does not change the directory of the socket
     let control = control_socket.map(ControlSocket::path).filter(|_| config.place.is_none());
     if config.is_guest {
-        // the process, and what it may, are another's
+        // the process and its rights belong to another program
         let needs = SandboxNeeds::of(config, file, control);
         return sandbox::confine(needs, Confine::Off).map_err(RunError::Sandbox);
     }
     let given_up = match seal::is_sealed(config) {
         true => seal::give_up(config),
         false => {
-            // what is lent is the other process's to give, and that of a stage is the supervisor's to speak with
+            // only the owner of a control socket changes its owner: neither for a lent
+            // one, nor for the supervisor's
             let is_stage = config.place.is_some();
             let own = control_socket.filter(|socket| !socket.is_lent() && !is_stage);
             let own = own.map(ControlSocket::path);
@@ -429,8 +435,8 @@ fn confine(
     sandbox::confine(needs, config.sandbox.landlock).map_err(RunError::Sandbox)
 }
 
-/// From here on signals wait until a thread listens.
-/// A stage is told by two more that others replace it.
+/// Catches signals from here on; they wait until a thread listens. A stage catches two more, by
+/// which it learns that others replace it.
 pub(super) fn catch_signals(is_stage: bool) -> io::Result<Signals> {
     let more = if is_stage { &[SIGUSR2, UPGRADED][..] } else { &[] };
     let signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1].iter().chain(more))?;
@@ -449,10 +455,10 @@ fn listen_for_signals(mut signals: Signals, to_main: Sender<Event>) -> io::Resul
     Ok(())
 }
 
-/// The sites that the first line names; of others it says how many there are.
+/// The largest number of sites that the first line names; of the others it gives the number.
 const MOST_NAMED: usize = 20;
 
-/// The first line: what is served, where, how.
+/// The first line of the log: what is served, where, and how.
 fn start_line(plan: &Plan, config: &Config, listeners: &Listeners) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let what = match &config.sites[..] {

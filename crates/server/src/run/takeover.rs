@@ -1,5 +1,5 @@
-//! How a reload, or a change of the policy, is asked for, prepared beside everything else, and put in
-//! force in one go.
+//! A reload, or a change of the policy: requested, prepared while the server serves, and put in
+//! force as a whole.
 
 use super::{Event, Later, Server};
 use crate::admin::{AdminListener, RunningAdmin};
@@ -24,31 +24,31 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Groups that retire at the same time. Beyond that the oldest is drained: its clients are told to
-/// connect anew.
+/// The largest number of groups that retire at the same time. Beyond it the oldest is drained: its
+/// clients must connect again.
 const MOST_RETIRING: usize = 16;
 
-/// What is to be put in force.
+/// A change to put in force.
 #[derive(Clone)]
 pub(super) enum Wanted {
-    /// What the file says.
+    /// The configuration in the file.
     File,
-    /// What the program has given of which the server is a part.
+    /// A configuration from the program that the server is a part of.
     Given(Box<Config>),
-    /// What the configuration says, but for these assignments, and whether they hold through reloads.
+    /// The current configuration with these assignments, and whether they survive reloads.
     Set(Vec<String>, bool),
-    /// What the configuration says, but for a rule from the command line.
+    /// The current configuration with a changed rule from the command line.
     Rule(RuleChange),
-    /// What the configuration says, but for rules of the program with this name.
+    /// The current configuration with changed rules of the program with this name.
     Agent(String, PolicyChange),
-    /// What runs, with the certificates and tokens whose files have changed.
+    /// The current configuration with the certificates and tokens whose files have changed.
     Certificates,
-    /// What runs, with what sets of the firewall hold by now.
+    /// The current configuration with the present elements of sets of the firewall.
     Sets(AddressSets),
 }
 
 impl Wanted {
-    /// What it is called where it is told of.
+    /// The name of the change in messages.
     fn name(&self) -> &'static str {
         match self {
             Wanted::File | Wanted::Given(_) => "reload",
@@ -61,13 +61,13 @@ impl Wanted {
     }
 }
 
-/// Something to be put in force, and the commands that wait for it.
+/// A change that is requested or being prepared, and the commands that wait for it.
 struct PendingChange {
     wanted: Wanted,
     waiting: Vec<Sender<CommandAnswer>>,
 }
 
-/// What is being prepared, and what comes after it.
+/// The change that is being prepared, and those queued behind it.
 #[derive(Default)]
 pub(super) struct Reload {
     under_way: Option<PendingChange>,
@@ -75,27 +75,27 @@ pub(super) struct Reload {
 }
 
 impl Reload {
-    /// Whether something is being prepared.
+    /// Whether a change is being prepared.
     pub(super) fn is_under_way(&self) -> bool {
         self.under_way.is_some()
     }
 }
 
 impl Server {
-    /// Begins a reload or another change, or notes that it is wanted.
+    /// Begins to prepare a change, or queues it behind the one under way.
     pub(super) fn ask_for(&mut self, wanted: Wanted, reply: Option<Sender<CommandAnswer>>) {
         let waiting = reply.into_iter().collect();
         if self.reload.under_way.is_none() {
             return self.begin_to_prepare(PendingChange { wanted, waiting });
         }
         match self.reload.next.back_mut() {
-            // they all want what the file says then
+            // one later reload serves all of these commands
             Some(PendingChange { wanted: Wanted::File, waiting: others })
                 if matches!(wanted, Wanted::File) =>
             {
                 others.extend(waiting);
             }
-            // no command waits for these
+            // one look at the certificates is enough, and no command waits for it
             Some(PendingChange { wanted: Wanted::Certificates, .. })
                 if matches!(wanted, Wanted::Certificates) => {}
             Some(PendingChange { wanted: Wanted::Sets(older), .. })
@@ -137,7 +137,7 @@ impl Server {
                 let thread = std::thread::Builder::new().name("reload".to_owned());
                 match thread.spawn(prepare) {
                     Ok(_) => {
-                        // sets may change every few seconds: the service manager need not know
+                        // sets may change every few seconds, which the service manager need not know
                         if !matches!(task.wanted, Wanted::Sets(_)) {
                             self.notifier.reloading();
                         }
@@ -152,7 +152,7 @@ impl Server {
         self.finish_reload(Err(refused));
     }
 
-    /// The configuration file, as it is named where changes are told of: of a stage that of its server.
+    /// The configuration file as named in messages; for a stage, the file of its server.
     fn named_file(&self) -> Option<&Path> {
         let of_stage = self.config.place.as_ref().map(|place| place.file.as_path());
         self.file.as_deref().or(of_stage)
@@ -177,12 +177,13 @@ impl Server {
         }
     }
 
-    /// Puts what was prepared in force, tells the commands that wait, and begins with what comes next.
+    /// Puts a prepared change in force, answers the commands that wait for it, and begins with the next.
     pub(super) fn finish_reload(&mut self, next: Result<Box<NextConfiguration>, ReloadError>) {
         let Some(PendingChange { wanted, waiting }) = self.reload.under_way.take() else { return };
         let is_reload = matches!(wanted, Wanted::File);
         let mut warnings = Vec::new();
         let result = match next {
+            // a drain may have begun while the change was prepared
             Ok(_) if self.draining.is_some() || self.is_replaced => Err(ReloadError::Stopping),
             Ok(mut next) => {
                 warnings = std::mem::take(&mut next.warnings);
@@ -202,7 +203,7 @@ impl Server {
                 with_warnings(format!("{said}reloaded: generation {generation}"))
             }
             Ok(said) if matches!(wanted, Wanted::Certificates) => with_warnings(said),
-            // the program that has given it tells whom it wants
+            // the program that gave the change reports it by itself
             Ok(said)
                 if matches!(wanted, Wanted::Agent(..) | Wanted::Given(_) | Wanted::Sets(_)) =>
             {
@@ -238,7 +239,7 @@ impl Server {
             self.notifier.ready(&answer.text.trim_end().replace('\n', "; "));
         }
         for reply in waiting {
-            // the command may be gone
+            // the command's process may have ended
             let _ = reply.send(answer.clone());
         }
         if let Some(task) = self.reload.next.pop_front() {
@@ -267,13 +268,14 @@ impl Server {
             said: _,
             warnings: _,
         } = next;
+        // threads are started first: nothing after them can fail, so a reload that fails has changed nothing
         let known = self.numbered;
         let admin = match self.start_new(begun, admin) {
             Ok(admin) => admin,
             Err(error) => {
                 let begun: Vec<_> = (known + 1..=self.numbered).collect();
                 self.retire(&begun);
-                // clients would wait in the queues of these for ever
+                // without threads, clients would wait in the queues of the new sockets for ever
                 let wanted = reload::wanted(&self.plan);
                 self.listeners().undo(&wanted);
                 return Err(ReloadError::Resources(error));
@@ -348,7 +350,7 @@ impl Server {
             .collect();
         (self.plan, self.config) = (plan, config);
         self.limit_connections();
-        // what is on its way comes to sockets that are accepted from
+        // before the old groups leave, so that connections on their way reach sockets that are accepted from
         self.attach_gate();
         self.leave(leaving, has_lost);
         self.tell_firewall();
@@ -365,7 +367,7 @@ impl Server {
         Ok(())
     }
 
-    /// Starts the threads of what is new.
+    /// Starts the threads of the new groups and the admin listener.
     fn start_new(
         &mut self,
         begun: Vec<Prepared>,
@@ -380,14 +382,14 @@ impl Server {
         })
     }
 
-    /// Groups that have been replaced leave. Where an address, or the sockets of a class, are not wanted any
-    /// more, they accept until what was on its way has arrived.
+    /// Has replaced groups leave. If an address, or the sockets of a class, are not wanted any
+    /// more, the groups first accept the connections that are already on their way there.
     fn leave(&mut self, groups: Vec<u64>, has_lost: bool) {
         let wanted = reload::wanted(&self.plan);
         if !(self.listeners().leave(&wanted) | has_lost) {
             return self.retire(&groups);
         }
-        // from now on no reload goes on with them
+        // no later reload may keep these groups
         for (number, is_retiring, _) in &mut self.groups {
             *is_retiring |= groups.contains(number);
         }

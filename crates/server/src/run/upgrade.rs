@@ -1,4 +1,4 @@
-//! How another process takes the place of this one, and this one the place of another; see
+//! The server's part in an upgrade, as predecessor and as successor; see
 //! [`upgrade`](crate::upgrade).
 
 use super::takeover::Wanted;
@@ -32,11 +32,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often is looked for what another server has given back, while there is one.
+/// The interval at which this process looks for what another server has given back, while there is one.
 const LOOK: Duration = Duration::from_millis(10);
 
 impl Server {
-    /// Hands what there is to a process that wants the place of this one, if it may have it.
+    /// Hands over to a process that wants the place of this one, if it may have it.
     pub(super) fn hand_to(&mut self, stream: UnixStream, reply: &Sender<CommandAnswer>) {
         let answer = match self.keeps_place() {
             Some(why) => CommandAnswer::failed(why),
@@ -49,17 +49,17 @@ impl Server {
                 Err(error) => CommandAnswer::failed(error),
             },
         };
-        // the other process may have gone
+        // the other process may have ended
         let _ = reply.send(answer);
     }
 
-    /// What is asked around an upgrade that the service manager is to carry out.
+    /// Answers a question about an upgrade that the service manager carries out.
     pub(super) fn answer_upgrade(&mut self, question: &str) -> CommandAnswer {
         let (has_manager, keeps_place) = (self.notifier.hand().is_some(), self.keeps_place());
         self.expected.answer(question, has_manager, keeps_place)
     }
 
-    /// Why no other process can have the place of this one.
+    /// The reason why no other process can take the place of this one, if there is one.
     fn keeps_place(&self) -> Option<&'static str> {
         if self.draining.is_some() || self.is_replaced {
             Some("it is stopping")
@@ -76,7 +76,7 @@ impl Server {
 
     fn begin_to_hand(&self, stream: UnixStream) -> io::Result<()> {
         let (sockets, mut descriptors) = self.listeners().hand()?;
-        // it came by this socket
+        // the request came through this socket, so there is one
         let control = self.control_socket.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let (control, descriptor) = control.hand()?;
         let before = self.earlier.hand(&mut descriptors)?;
@@ -119,7 +119,7 @@ impl Server {
         successor::start(stream, handed, descriptors, open, is_leaving, tell)
     }
 
-    /// What a successor says, or what becomes of it.
+    /// Handles an event at the connection to the successor.
     pub(super) fn hear(&mut self, event: SuccessorEvent) {
         match event {
             SuccessorEvent::Says(said, words) => self.do_as(said, &words),
@@ -128,13 +128,14 @@ impl Server {
         }
     }
 
-    /// What servers had that have replaced this one, or were about to, is free: they have ended.
+    /// Frees what servers that have replaced this one, or were about to, held of the
+    /// shared counts: they have ended.
     fn forget_newer(&mut self) {
         self.shared.iter().for_each(|shared| shared.counts.newer_ended());
         self.share_limits();
     }
 
-    /// The process that was to take the place of this one has ended before it served.
+    /// Keeps the place of this server: the successor has ended before it served.
     fn keep_place(&mut self, error: &io::Error) {
         self.is_handing = false;
         self.forget_newer();
@@ -144,7 +145,7 @@ impl Server {
             say(format_args!("gate: {why}"));
         }
         if self.draining.is_none() {
-            // what changed meanwhile was not taken over
+            // changes of certificates and sets were not taken during the hand-over
             self.ask_for(Wanted::Certificates, None);
             say(format_args!(
                 "upgrade: the other process has not come to serve ({error}): nothing has changed"
@@ -152,7 +153,7 @@ impl Server {
         }
     }
 
-    /// Does what a successor says.
+    /// Does what a successor's message asks.
     fn do_as(&mut self, said: SuccessorSays, words: &Sender<LastWords>) {
         match said {
             SuccessorSays::Serves(_) if self.draining.is_some() => {
@@ -186,12 +187,12 @@ impl Server {
         }
     }
 
-    /// Another process has the clients that come from now on, and what is said to the service manager.
+    /// Leaves the new clients, and the messages to the service manager, to the successor.
     fn be_succeeded(&mut self, new: &NewServer) {
         let NewServer { process, left, takes_gate, takes_firewall, takes_control } = new;
         let known = self.numbered;
         let keeps_left = self.serve_left(left);
-        // before it speaks to the service manager
+        // first, before the new server reports to the service manager itself
         self.notifier.main_is(*process);
         let most = self.config.timeouts.upgrade;
         self.notifier.close();
@@ -200,16 +201,16 @@ impl Server {
             socket.leave(*takes_control);
         }
         self.listeners().hand_over(left);
-        // the other process hears of them
+        // the successor receives their reports from now on
         self.earlier.leave();
         self.is_replaced = true;
         self.status.drains();
-        // the last of it is a drain, which ends in order what has no end of its own
+        // the upgrade's time ends with a drain, for connections that do not end by themselves
         self.plan.drain = self.plan.drain.min(most / 2);
         if let Some(firewall) = self.common.firewall.take() {
             if *takes_firewall { firewall.leave() } else { firewall.end() }
         }
-        // before the other process hears that this one has left
+        // before the successor gets the message that this server has left
         self.common.agent_loop.retire(&self.common.live);
         self.leave_gate(*takes_gate);
         self.leave_addresses(left, keeps_left, known);
@@ -220,8 +221,8 @@ impl Server {
         ));
     }
 
-    /// What is on its way to an address that the other process does not have is answered here, by workers that have
-    /// these addresses alone: the others leave at once.
+    /// Starts workers for addresses that the successor does not have, which accept the connections
+    /// that are on their way there. The other workers can then leave at once.
     fn serve_left(&mut self, left: &[HandedAddress]) -> io::Result<()> {
         for group in self.plan.groups.clone() {
             let sockets = self.listeners().take_left(&group.listen, left);
@@ -235,11 +236,11 @@ impl Server {
         Ok(())
     }
 
-    /// Accepts no more, but at addresses that are `left`, where groups beyond number `known` do for a while, if there
-    /// are some.
+    /// Stops accepting. Where there are addresses that are `left`, groups with numbers above
+    /// `known` accept there for a while.
     fn leave_addresses(&mut self, left: &[HandedAddress], keeps_left: io::Result<()>, known: u64) {
-        // The queues of classes, too, are left at once: since the other program has been put into the links nothing comes
-        // into them, and what they have is accepted before they are closed.
+        // The queues of classes are left at once, too: the gate of the successor is attached, so no
+        // connection enters them any more, and those in them are accepted before they are closed.
         match keeps_left {
             Ok(()) if left.is_empty() => self.leave_clients_to_successor(),
             Ok(()) => {
@@ -256,8 +257,8 @@ impl Server {
         }
     }
 
-    /// Another server has the clients of the server that has started this stage, but for those of addresses that are
-    /// `left`. Answered once nothing is accepted at others.
+    /// Leaves a stage's clients to the successor of its server, except at addresses that are
+    /// `left`. `reply` is sent once no loop accepts at the other addresses.
     pub(super) fn leave_for_upgrade(
         &mut self,
         left: Vec<HandedAddress>,
@@ -268,7 +269,7 @@ impl Server {
             let known = self.numbered;
             let keeps_left = self.serve_left(&left);
             self.is_replaced = true;
-            // the storage is another's from now on
+            // the successor writes to the certificate storage from now on
             self.acme = None;
             self.let_gate_go();
             self.plan.drain = self.plan.drain.min(self.config.timeouts.upgrade / 2);
@@ -279,11 +280,11 @@ impl Server {
             // the server that asks may have ended
             let _ = reply.send(CommandAnswer { code: 0, text: String::new() });
         };
-        // without a thread it is not answered, and not waited for
+        // without a thread there is no answer, and the server that asks goes on without one
         let _ = std::thread::Builder::new().name("leave".to_owned()).spawn(answer);
     }
 
-    /// Groups up to this number accept no more.
+    /// Has groups up to this number accept no more.
     fn leave_to_successor(&mut self, last: u64) {
         for (_, is_retiring, group) in self.groups.iter_mut().filter(|group| group.0 <= last) {
             *is_retiring = true;
@@ -292,7 +293,7 @@ impl Server {
         self.leave_listeners();
     }
 
-    /// Judges no more, since the other process does, or nobody.
+    /// Stops judging, since the other process does so, or none.
     fn leave_gate(&self, is_taken: bool) {
         let snapshot = self.common.live.get();
         let Some(enforced) = &snapshot.policy.gate else { return };
@@ -300,7 +301,7 @@ impl Server {
         if is_taken { gate.let_go() } else { gate.detach() }
     }
 
-    /// What there is may go on for `timeouts.upgrade`; nothing more is accepted.
+    /// Leaves the clients: open connections may go on for `timeouts.upgrade`, and nothing more is accepted.
     pub(super) fn leave_clients_to_successor(&mut self) {
         self.leave_clients(self.config.timeouts.upgrade.saturating_sub(self.plan.drain));
     }
@@ -322,7 +323,7 @@ impl Server {
             .collect()
     }
 
-    /// What is to be so before clients are served in place of another server.
+    /// Prepares what must hold before clients are served in place of another server.
     ///
     /// # Errors
     /// When sockets cannot listen.
@@ -336,11 +337,12 @@ impl Server {
         self.listeners().begin_listening()
     }
 
-    /// Takes the place of a server that runs: this one serves, and `keeper` has its table of the firewall. From then
-    /// on nothing is an error: there is no other.
+    /// Takes the place of a running server: this one serves, and `keeper` has the predecessor's
+    /// table of the firewall. Once the predecessor has left, problems are only logged, since no
+    /// other server is there.
     ///
     /// # Errors
-    /// When the other keeps its place.
+    /// When the predecessor keeps its place.
     pub(super) fn succeed(
         &mut self,
         mut predecessor: Predecessor,
@@ -354,9 +356,9 @@ impl Server {
         let takes_gate = snapshot.policy.gate.is_some();
         predecessor.check()?;
         if let Some(gate) = &snapshot.policy.gate {
-            // the other server judges again if this one ends before it is told
+            // the predecessor judges again if this process ends before it has announced itself
             self.attach_gate();
-            // where nothing is to be judged it is attached nowhere
+            // with nothing to judge, the gate is attached nowhere, and that is no error
             if let Some(why) = self.gate_trouble.as_ref().filter(|_| !gate.gate().is_attached()) {
                 return Err(io::Error::other(format!("gate: {why}")));
             }
@@ -369,7 +371,7 @@ impl Server {
         predecessor.wait_until_left();
         if let Some(gate) = &snapshot.policy.gate {
             gate.gate().settle();
-            // the agent of the server before has moved words in the kernel until it left
+            // the agent of the predecessor has changed words in the kernel until it left
             agent::lift(&snapshot.policy);
         }
         let most_ns = snapshot.policy.state.most_ignored_ns();
@@ -384,7 +386,7 @@ impl Server {
         if let Some(socket) = &mut self.control_socket {
             socket.take_place();
         }
-        // they may have been moved since they were opened
+        // the log files may have been moved since they were opened
         self.common.live.get().logs.reopen();
         inheritance.announce(open.as_ref());
         let resumed = inheritance.handed.drained.iter().filter(|label| !drained.contains(label));
@@ -400,11 +402,12 @@ impl Server {
         Ok(())
     }
 
-    /// Looks for what another server has given back, and goes on with that as long as there is one.
+    /// Takes what another server has given back of the shared counts, and schedules the next look
+    /// while there is one.
     pub(super) fn share_limits(&mut self) {
         let Some(shared) = &self.shared else { return };
         shared.counts.beat(clock::coarse_ms());
-        // also when the last one has ended: what it had is free
+        // also after the last other server has ended, whose part is free now
         let snapshot = self.common.live.get();
         snapshot.applications.upstreams().for_each(|upstreams| upstreams.turn());
         snapshot.policy.turn();
@@ -415,18 +418,18 @@ impl Server {
         self.later.push((Instant::now() + LOOK, Later::Shared));
     }
 
-    /// Takes upstreams out, or in again, as an operator has told the server before.
+    /// Drains or resumes upstreams, as an operator has done at the predecessor.
     fn tell_upstreams<'l>(&self, what: &str, labels: impl IntoIterator<Item = &'l String>) {
         let now_ms = worker::read_clocks().monotonic_ms;
         for label in labels {
-            // one that is not there any more is none
+            // a label without an upstream has no effect
             let applications = &self.common.live.get().applications;
             let config = &self.config;
             upstream_command::answer(&format!("{what} {label}"), config, applications, now_ms);
         }
     }
 
-    /// A server that was replaced has said which connections it has; `None` if it has ended.
+    /// Handles a replaced server's report of its open connections; `None` if it has ended.
     pub(super) fn hear_of_earlier(&mut self, process: u32, open: Option<OpenConnections>) {
         if open.is_none() {
             self.shared.iter().for_each(|shared| shared.counts.ended(process));
@@ -436,7 +439,7 @@ impl Server {
         self.limit_connections();
     }
 
-    /// This server and those before have no more connections together than there may be.
+    /// Limits connections so that this server and the replaced ones have no more together than configured.
     pub(super) fn limit_connections(&self) {
         let earlier = self.earlier.open(self.plan.connections);
         let most = self.plan.connections.saturating_sub(earlier).max(1);

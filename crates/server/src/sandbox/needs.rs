@@ -1,4 +1,4 @@
-//! What a configuration needs to reach in the file system, and for what.
+//! The files and directories that a configuration needs, and for which use.
 
 use super::stage_needs::StageNeeds;
 use crate::privileges;
@@ -10,18 +10,18 @@ use forebay_upstream::settings::UpstreamTlsSettings;
 use landlock::{AccessFs, BitFlags};
 use std::path::{Path, PathBuf};
 
-/// One place, and what for.
+/// A needed file or directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NeededPath {
     pub(super) key: &'static str,
     pub(super) path: PathBuf,
-    /// Why it must be reached.
+    /// The use.
     pub(super) what: PathUse,
 }
 
 impl NeededPath {
-    /// Whether a setting names it. The others are the same in every configuration: what the system has to look
-    /// up names and roots by, and files of the kernel, whose numbers change.
+    /// Whether a setting names it. The others are the same in every configuration: the machine's list of
+    /// certificate authorities, and files of the kernel, whose inode numbers change.
     pub(super) fn is_of_setting(&self) -> bool {
         !self.key.is_empty()
     }
@@ -30,9 +30,9 @@ impl NeededPath {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PathUse {
     Read,
-    /// Log files: made, appended to, found again after a rotation.
+    /// Log files, which are made, appended to, and opened again after a rotation.
     Log,
-    /// Sockets: made and removed, with the directory locked, which must be opened for it.
+    /// Sockets, which are made and removed, while the directory is locked; it must be opened for that.
     Socket,
     /// Files that are made, replaced by a rename, and removed.
     Store,
@@ -56,26 +56,26 @@ impl PathUse {
     }
 }
 
-/// Everything that a configuration needs to reach.
+/// The needs of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxNeeds {
     pub(super) paths: Vec<NeededPath>,
-    /// What a stage needs besides; `None` for a server without stages.
+    /// The other needs of a stage; `None` for a server without stages.
     pub(super) stage: Option<StageNeeds>,
 }
 
 impl SandboxNeeds {
-    /// Of `config`, which was read from `file`; the control socket is at `control`.
+    /// The needs of `config`, which was read from `file`; the control socket is at `control`.
     pub fn of(config: &Config, file: Option<&Path>, control: Option<&Path>) -> SandboxNeeds {
         let stage = config.place.as_ref().map(|place| StageNeeds::of(config, place.role));
         let mut needs = SandboxNeeds { stage, ..SandboxNeeds::default() };
         if seal::is_sealed(config) {
-            // held back as a spare descriptor
+            // held as the descriptor in reserve
             needs.add("", PathBuf::from("/dev/null"), PathUse::Read);
             return needs;
         }
         for site in &config.sites {
-            // a new version of a root takes its place by a link or a rename beside it
+            // a new version of a root replaces it by a link or a rename in the same directory
             let roots = site.root.iter().flat_map(|root| forebay_site::root_directories(root));
             roots.for_each(|directory| needs.add("root", directory, PathUse::Read));
             for mount in site.mounts() {
@@ -106,7 +106,7 @@ impl SandboxNeeds {
         admin.token_file.iter().for_each(|file| needs.add_file("admin.token_file", file));
         config.identity.keys.iter().for_each(|file| needs.add_file("identity.keys", file));
         config.ban_files.iter().for_each(|file| needs.add_file("policy.ban_files", file));
-        // names are looked up as the machine says, which others replace by a rename
+        // the system's settings for name lookups, which other programs replace by a rename
         let with_acme = config.sites.iter().any(SiteConfig::has_acme);
         if with_acme {
             needs.add("acme.storage", config.acme.files().directory().to_owned(), PathUse::Store);
@@ -162,19 +162,19 @@ impl SandboxNeeds {
         if let Some(control) = control {
             needs.add_directory_of("control.socket", control, PathUse::Socket);
         }
-        // the scheduler's figures of threads, for the controller of a pipeline
+        // the scheduler's statistics of threads, for the controller of a pipeline
         needs.add("", PathBuf::from("/proc/self/task"), PathUse::Read);
-        // held back as a spare descriptor
+        // held as the descriptor in reserve
         needs.add("", PathBuf::from("/dev/null"), PathUse::Read);
         needs
     }
 
-    /// A file that is read again when it changes.
+    /// Adds a file that is read again when it changes.
     fn add_file(&mut self, key: &'static str, file: &Path) {
         self.add_linked(key, file, PathUse::Read);
     }
 
-    /// A file that may be a link: programs that replace such files keep them elsewhere, and links to them.
+    /// Adds a file that may be a link: programs that replace such files often keep them elsewhere.
     fn add_linked(&mut self, key: &'static str, file: &Path, what: PathUse) {
         self.add_directory_of(key, file, what);
         if let Ok(target) = std::fs::canonicalize(file) {
@@ -191,7 +191,7 @@ impl SandboxNeeds {
     }
 
     pub(super) fn add(&mut self, key: &'static str, path: PathBuf, what: PathUse) {
-        // what is not there cannot be opened either, and what needs it says so
+        // a missing file cannot be opened either, and its user reports the error
         let path = std::fs::canonicalize(&path).unwrap_or(path);
         let need = NeededPath { key, path, what };
         if !self.paths.iter().any(|known| (&known.path, known.what) == (&need.path, what)) {

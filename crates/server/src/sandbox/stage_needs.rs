@@ -1,5 +1,6 @@
-//! What a stage needs beside files: to which ports it connects, whether it binds any, and whether an application has a
-//! name that is in no file system. What it does not need the kernel refuses (Landlock, since Linux 6.7 and 6.12).
+//! The needs of a stage beside files: the ports that it connects to, whether it binds any, and
+//! whether an application has an abstract address. The kernel refuses all else (Landlock, since
+//! Linux 6.7 and 6.12).
 
 use crate::machine::script_root;
 use forebay_config::{Config, GateMode, Role, SiteConfig};
@@ -8,25 +9,25 @@ use forebay_upstream::settings::{ApplicationSettings, UpstreamAddress};
 use landlock::{AccessNet, NetPort, Ruleset, RulesetAttr, RulesetError, Scope};
 use std::collections::BTreeSet;
 
-/// Where names are looked up when the answer is too long for a datagram.
+/// The port of name servers, for answers that are too long for a datagram.
 const DNS: u16 = 53;
 
-/// What a stage does with other processes and machines.
+/// What a stage may do with other processes and machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StageNeeds {
-    /// The ports to which it connects by TCP; `None` if nobody knows beforehand.
+    /// The ports that it connects to by TCP; `None` if they are not known beforehand.
     connects_to: Option<BTreeSet<u16>>,
-    /// Whether it may still bind sockets: those of classes, where the kernel queues by class.
+    /// Whether it may bind sockets later: those of classes, where the kernel queues by class.
     binds: bool,
     /// Whether an application is at an abstract address.
     has_abstract: bool,
 }
 
 impl StageNeeds {
-    /// Of a stage with this configuration.
+    /// The needs of a stage with this configuration.
     pub(super) fn of(config: &Config, role: Role) -> StageNeeds {
         let asked = asked(config, role);
-        // an authority says itself where it is asked for certificates
+        // an ACME authority itself states the addresses for further requests
         let with_acme = role == Role::Receive && config.sites.iter().any(SiteConfig::has_acme);
         let ports = asked.iter().map(ports_of).collect::<Option<Vec<_>>>();
         let is_abstract = |to: &UpstreamAddress| matches!(to, UpstreamAddress::Unix(address) if !matches!(address, UnixAddress::Path(_)));
@@ -39,7 +40,7 @@ impl StageNeeds {
         }
     }
 
-    /// Rules that refuse what it does not need.
+    /// Adds the restrictions on everything that the stage does not need.
     pub(super) fn handle(&self, rules: Ruleset) -> Result<Ruleset, RulesetError> {
         let mut rules = rules.scope(Scope::Signal)?;
         if !self.has_abstract {
@@ -54,14 +55,14 @@ impl StageNeeds {
         Ok(rules)
     }
 
-    /// The ports to which it may connect.
+    /// The ports that the stage may connect to.
     pub(super) fn ports(&self) -> impl Iterator<Item = NetPort> {
         let ports = self.connects_to.iter().flatten();
         ports.map(|port| NetPort::new(*port, AccessNet::ConnectTcp))
     }
 }
 
-/// All that a stage asks at an address of its own choice.
+/// All addresses that a stage connects to by itself.
 fn asked(config: &Config, role: Role) -> Vec<UpstreamAddress> {
     let mut asked: Vec<_> = config.traces.to.iter().map(|to| to.address.clone()).collect();
     if let Some(next) = role.next() {
@@ -75,7 +76,7 @@ fn asked(config: &Config, role: Role) -> Vec<UpstreamAddress> {
         Role::Respond => {
             let all = config.sites.iter().flat_map(|site| site.applications(script_root));
             let groups = all.filter_map(|one| match one {
-                // these have no addresses that are connected to
+                // these have no addresses to connect to
                 ApplicationSettings::Inside(_) | ApplicationSettings::HandOver(_) => None,
                 other => Some(other.group().to.clone()),
             });
@@ -85,7 +86,7 @@ fn asked(config: &Config, role: Role) -> Vec<UpstreamAddress> {
     asked
 }
 
-/// The ports by which one is reached; `None` if records of the name service say it.
+/// The ports of an upstream; `None` if records of the name service state them.
 fn ports_of(to: &UpstreamAddress) -> Option<Vec<u16>> {
     match to {
         UpstreamAddress::Socket(address) => Some(vec![address.port()]),

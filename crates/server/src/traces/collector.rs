@@ -1,4 +1,5 @@
-//! One request to a collector: OTLP over HTTP/1.1, on a connection of its own, with the thread that asks waiting.
+//! One request to a collector: OTLP over HTTP/1.1, on a connection of its own,
+//! blocking the thread that sends it.
 
 use forebay_config::CollectorAddress;
 use forebay_handler::live::ServingSnapshot;
@@ -9,25 +10,25 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// How long is waited for a connection, and for each piece of what is sent and received.
+/// How long to wait for a connection, and for each piece that is sent or received.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The largest answer that is looked at.
+/// The largest answer that is read.
 const MOST_BYTES: usize = 16 * 1024;
 
-/// Why a collector has not taken spans.
+/// The reason why a collector has not taken spans.
 #[derive(Debug)]
 pub(crate) enum CollectorFailure {
-    /// There is no connection, or it has ended.
+    /// The connection could not be made, or has ended.
     Connection(io::Error),
-    /// What came is no answer of HTTP.
+    /// The answer is not valid HTTP.
     Answer,
-    /// It has answered with this status.
+    /// The collector has answered with this status.
     Status(u16),
 }
 
 impl CollectorFailure {
-    /// Whether it would be the same the next time (OTLP, "Failures").
+    /// Whether another attempt would fail in the same way (OTLP, "Failures").
     pub(crate) fn is_final(&self) -> bool {
         match self {
             CollectorFailure::Connection(_) | CollectorFailure::Answer => false,
@@ -49,7 +50,7 @@ impl fmt::Display for CollectorFailure {
 impl From<io::Error> for CollectorFailure {
     fn from(error: io::Error) -> CollectorFailure {
         CollectorFailure::Connection(match error.kind() {
-            // a socket whose time is over says so
+            // the kernel reports a socket timeout as this error
             io::ErrorKind::WouldBlock => io::Error::from(io::ErrorKind::TimedOut),
             _ => error,
         })
@@ -59,7 +60,7 @@ impl From<io::Error> for CollectorFailure {
 /// Sends one batch to the collector of this configuration.
 ///
 /// # Errors
-/// Why it was not taken.
+/// The reason why it was not taken.
 pub(crate) fn send(serving: &ServingSnapshot, body: &[u8]) -> Result<(), CollectorFailure> {
     let Some(to) = &serving.traces.config.to else { return Ok(()) };
     let mut connection = connect(serving, to)?;
@@ -76,15 +77,15 @@ pub(crate) fn send(serving: &ServingSnapshot, body: &[u8]) -> Result<(), Collect
     }
 }
 
-/// The status of an answer, of which no more is looked at.
+/// The status of an answer; the rest is ignored.
 fn status_of(mut connection: impl Read) -> Result<u16, CollectorFailure> {
     let (mut answer, mut piece) = (Vec::new(), [0; 1024]);
-    // the time of the socket is that of each piece, and they may be small
+    // the socket's timeout is for each piece, and there may be many small ones
     let until = Instant::now() + PATIENCE;
     loop {
         if let Some(end) = answer.windows(4).position(|end| end == b"\r\n\r\n") {
             match status_in(&answer).ok_or(CollectorFailure::Answer)? {
-                // another head follows
+                // an interim answer, which another head follows
                 100..=199 => drop(answer.drain(..end + 4)),
                 status => return Ok(status),
             }
@@ -101,14 +102,14 @@ fn status_of(mut connection: impl Read) -> Result<u16, CollectorFailure> {
     }
 }
 
-/// What a status line says.
+/// The status in a status line.
 fn status_in(head: &[u8]) -> Option<u16> {
     let digits = head.strip_prefix(b"HTTP/1.")?.get(2..5)?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 fn connect(serving: &ServingSnapshot, to: &CollectorAddress) -> io::Result<TcpStream> {
-    // who may not connect has the supervisor do so
+    // a stage that may not connect has the supervisor do so
     let next = serving.applications.next_stage();
     let connection = match (next.and_then(|next| next.connect_beside()), &to.address) {
         (Some(socket), _) => begun(socket?)?,
@@ -125,7 +126,8 @@ fn connect(serving: &ServingSnapshot, to: &CollectorAddress) -> io::Result<TcpSt
     Ok(connection)
 }
 
-/// A connection that is begun. The first bytes wait for it (tcp(7)), and a Unix socket is treated in the same way.
+/// A connection that is being established. The first write waits until it is (tcp(7)), and a Unix
+/// socket is treated in the same way.
 fn begun(socket: OwnedFd) -> io::Result<TcpStream> {
     let connection = TcpStream::from(socket);
     connection.set_nonblocking(false)?;

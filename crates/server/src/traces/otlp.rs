@@ -1,7 +1,8 @@
-//! Spans as OTLP writes them: the messages of `opentelemetry/proto` that a span needs, with their numbers.
+//! Spans in the format of OTLP: the messages of `opentelemetry/proto` that a span
+//! needs, with their field numbers.
 //!
-//! `prost` encodes them. Their definitions stand here because the crate that has all of them brings the library of
-//! OpenTelemetry along; the end-to-end tests read what is sent with that crate
+//! `prost` encodes them. They are defined here because the crate with all definitions depends on
+//! the OpenTelemetry library; the end-to-end tests decode what is sent with that crate
 //! ([ADR 0177](../../../../docs/adr/0177-traces.md)).
 
 use forebay_handler::traces::Tracing;
@@ -19,7 +20,7 @@ pub(super) fn request(traces: &Tracing, finished: &[Box<FinishedTrace>]) -> Vec<
     ExportRequest { resource_spans }.encode_to_vec()
 }
 
-/// What is said of this process.
+/// The attributes of this process.
 fn resource(traces: &Tracing) -> Vec<KeyValue> {
     let text = |key: &str, value: &str| KeyValue::new(key, AnyValueKind::Text(value.to_owned()));
     let mut attributes = vec![
@@ -34,11 +35,11 @@ fn resource(traces: &Tracing) -> Vec<KeyValue> {
 }
 
 fn told(trace: &FinishedTrace, span: &TraceSpan) -> OtlpSpan {
-    /// That of `SpanFlags` which says that the next one is known.
+    /// The bit of `SpanFlags` that says whether `REMOTE_PARENT` is meaningful.
     const KNOWS_PARENT: u32 = 0x100;
-    /// The parent is another process's.
+    /// The bit that says that the parent span is from another process.
     const REMOTE_PARENT: u32 = 0x200;
-    /// The trace is recorded.
+    /// The bit that says that the trace is recorded.
     const SAMPLED: u32 = 1;
     let remote = if span.is_parent_remote { REMOTE_PARENT } else { 0 };
     let attributes = span.attributes.iter().map(|(key, value)| {

@@ -1,4 +1,4 @@
-//! Servers that were replaced, and serve what they have to the end.
+//! Replaced servers, which serve their connections to their end.
 
 use super::handed::OpenConnections;
 use super::predecessor::EarlierServer;
@@ -9,19 +9,19 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// As many at most: the oldest beyond that ends what it has.
+/// The largest number of replaced servers: beyond it, the oldest is told to end its connections.
 const MOST: usize = 2;
 
-/// Those that have connections yet, oldest first.
+/// The replaced servers that still have connections, oldest first.
 #[derive(Debug, Default)]
 pub struct EarlierServers(Vec<EarlierServer>);
 
 impl EarlierServers {
-    /// How long they may take to end once they are told to stop.
+    /// How long the servers may take to end once they were asked to stop.
     pub const STOP: Duration = Duration::from_secs(2);
 
-    /// What the process that takes the place of this one has to know of them: their numbers, and which connections
-    /// they have. Their descriptors come behind `descriptors`.
+    /// The process numbers and open connections of these servers, for the process that takes the
+    /// place of this one. Descriptors of their connections are appended to `descriptors`.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -32,8 +32,8 @@ impl EarlierServers {
         Ok(self.0.iter().map(|earlier| (earlier.process, earlier.open.clone())).collect())
     }
 
-    /// Those before the server whose place this one has taken, and that one. `tell` hears of each which connections
-    /// it has, and at last `None`: it has ended.
+    /// The servers that the predecessor has replaced, and the predecessor. `tell` gets the open
+    /// connections of each at each report, and `None` when it has ended.
     pub fn new(
         before: Vec<EarlierServer>,
         predecessor: EarlierServer,
@@ -54,7 +54,7 @@ impl EarlierServers {
         EarlierServers(all)
     }
 
-    /// One has said which connections it has; `None` if it has ended.
+    /// Records the open connections that a server has reported; `None` if it has ended.
     pub fn heard(&mut self, process: u32, open: Option<OpenConnections>) {
         match open {
             Some(open) => {
@@ -70,13 +70,14 @@ impl EarlierServers {
         }
     }
 
-    /// The connections that they have. One that says more than there may be has as many as that.
+    /// The number of open connections of all servers. A server that reports more than
+    /// `most_of_each` counts as that many.
     pub fn open(&self, most_of_each: usize) -> usize {
         let has = |earlier: &EarlierServer| earlier.open.count.min(most_of_each);
         self.0.iter().map(has).fold(0, usize::saturating_add)
     }
 
-    /// How many connections of them each client has.
+    /// The number of open connections of each client.
     pub fn clients(&self) -> HashMap<ClientKey, usize> {
         let mut clients = HashMap::new();
         for (client, count) in self.0.iter().flat_map(|earlier| &earlier.open.clients) {
@@ -85,27 +86,27 @@ impl EarlierServers {
         clients
     }
 
-    /// Log files were moved.
+    /// Announces that the log files were moved.
     pub fn reopen_logs(&self) {
         self.0.iter().for_each(EarlierServer::reopen_logs);
     }
 
-    /// What they have comes to its end now.
+    /// Has the servers bring their connections to their end now.
     pub fn end(&self) {
         self.0.iter().for_each(EarlierServer::end);
     }
 
-    /// What they have is cut.
+    /// Has the servers cut their connections.
     pub fn stop(&self) {
         self.0.iter().for_each(EarlierServer::stop);
     }
 
-    /// Another process hears of them from now on.
+    /// Forgets the servers: another process listens to them from now on.
     pub fn leave(&mut self) {
         self.0.clear();
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

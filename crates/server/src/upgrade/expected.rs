@@ -1,8 +1,9 @@
-//! An upgrade that the service manager is to carry out: an operator has told the server to expect one, has the service
-//! manager reload the service, and the command of that reload starts the new server, where the service is.
+//! An upgrade that the service manager carries out: an operator's command announces it to the
+//! server and has the service manager reload the service. The reload's command starts the new
+//! server, inside the service.
 //!
-//! The server keeps what the two commands have to know of one another: that an upgrade is expected, and for how
-//! long; and why there was none.
+//! The server keeps what the two commands must know of each other: whether an upgrade is expected,
+//! for how long, and why it has failed.
 
 use crate::command::CommandAnswer;
 use crate::control_socket::{self, UnansweredCommand};
@@ -10,32 +11,33 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long an upgrade is expected. A service manager may have others to do first.
+/// How long an upgrade is expected. A service manager may have other jobs before it.
 pub const EXPECTED_FOR: Duration = Duration::from_secs(60);
 
-/// What is asked of the server, each after `upgrade `.
+/// A question to the server, after `upgrade `: its [`UpgradeState`].
 pub(crate) const STATE: &str = "state";
-/// See [`STATE`].
+/// A command as [`STATE`]: expect an upgrade.
 pub(crate) const EXPECT: &str = "expect";
-/// See [`STATE`]: what became of it; it is expected no more.
+/// A question as [`STATE`]: the outcome. The upgrade is then expected no more.
 pub(crate) const OUTCOME: &str = "outcome";
-/// See [`STATE`]: it has failed. The exit code follows, and why, each on lines of their own.
+/// A report as [`STATE`]: the upgrade has failed. The exit code follows, then the
+/// reason, on lines of their own.
 pub(crate) const FAILED: &str = "failed\n";
 
-/// What a server says of itself to whoever wants its place.
+/// The state of a server, for a process that wants its place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UpgradeState {
-    /// The number of its process.
+    /// The process number.
     pub process: u32,
-    /// A service manager hears it.
+    /// Whether the server reports to a service manager.
     pub has_manager: bool,
-    /// An upgrade is expected.
+    /// Whether an upgrade is expected.
     pub is_expected: bool,
 }
 
 impl UpgradeState {
-    /// That of the server with this control socket; `None` of one that knows no such thing.
+    /// Asks the server at this control socket; `None` if it is of a version without this question.
     ///
     /// # Errors
     /// When no server answers there.
@@ -45,7 +47,7 @@ impl UpgradeState {
     }
 }
 
-/// Tells the server at this control socket to expect an upgrade. It may refuse.
+/// Announces an upgrade to the server at this control socket, which may refuse.
 ///
 /// # Errors
 /// When no server answers there.
@@ -53,7 +55,7 @@ pub fn expect(socket: &Path) -> Result<CommandAnswer, UnansweredCommand> {
     control_socket::ask(socket, &format!("upgrade {EXPECT}"))
 }
 
-/// Tells it that there was none, and why.
+/// Reports to the server that the upgrade has failed, and why.
 ///
 /// # Errors
 /// When no server answers there.
@@ -61,7 +63,7 @@ pub fn has_failed(socket: &Path, code: u8, why: &str) -> Result<CommandAnswer, U
     control_socket::ask(socket, &format!("upgrade {FAILED}{code}\n{why}"))
 }
 
-/// Why there was none, if that was told; it expects none any more.
+/// Asks the server why the upgrade has failed, if that was reported. The server then expects none any more.
 ///
 /// # Errors
 /// When no server answers there.
@@ -69,7 +71,7 @@ pub fn outcome(socket: &Path) -> Result<CommandAnswer, UnansweredCommand> {
     control_socket::ask(socket, &format!("upgrade {OUTCOME}"))
 }
 
-/// What the server knows of it.
+/// The server's knowledge of an upgrade that its service manager carries out.
 #[derive(Debug, Default)]
 pub(crate) struct ExpectedUpgrade {
     until: Option<Instant>,
@@ -77,7 +79,8 @@ pub(crate) struct ExpectedUpgrade {
 }
 
 impl ExpectedUpgrade {
-    /// Does what is asked after `upgrade `. A service manager may hear this server, which may keep its place.
+    /// Answers a question after `upgrade `. `has_manager` says whether a service manager supervises
+    /// this server, `keeps_place` why the server cannot be replaced, if so.
     pub(crate) fn answer(
         &mut self,
         question: &str,
@@ -110,7 +113,7 @@ impl ExpectedUpgrade {
         }
     }
 
-    /// From now on one is expected.
+    /// Expects an upgrade from now on.
     pub(crate) fn expect(&mut self, now: Instant) {
         (self.until, self.failed) = (Some(now + EXPECTED_FOR), None);
     }
@@ -119,7 +122,7 @@ impl ExpectedUpgrade {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// It has failed: the code, and why, as they are told.
+    /// Records that the upgrade has failed: `told` is the code and the reason, on lines of their own.
     pub(crate) fn fail(&mut self, told: &str) {
         let (code, why) = told.split_once('\n').unwrap_or((told, ""));
         let code = code.parse().ok().filter(|code| *code != 0).unwrap_or(1);
@@ -127,7 +130,7 @@ impl ExpectedUpgrade {
         (self.until, self.failed) = (None, Some(CommandAnswer { code, text }));
     }
 
-    /// Why it has failed, if it has. None is expected any more.
+    /// The reason why the upgrade has failed, if it has. None is expected any more.
     pub(crate) fn take_outcome(&mut self) -> CommandAnswer {
         self.until = None;
         self.failed.take().unwrap_or(CommandAnswer { code: 0, text: String::new() })

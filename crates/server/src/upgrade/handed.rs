@@ -1,4 +1,4 @@
-//! What a server hands to the process that takes its place: a text in JSON, and descriptors beside it.
+//! What a server hands to its successor: a text in JSON, and descriptors beside it.
 
 use crate::listen::handing::{HandedAddress, HandedSocket};
 use forebay_config::{Config, PolicyOverride};
@@ -19,81 +19,83 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-/// The longest text.
+/// The longest text that is accepted.
 const MOST_BYTES: usize = 64 << 20;
 
-/// What is handed before the successor serves.
+/// What is handed over before the successor serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Handed {
-    /// The version of the program.
+    /// The version of the predecessor's program.
     pub version: String,
-    /// The process that hands it.
+    /// The process number of the predecessor.
     pub process: u32,
-    /// Its listening sockets, in the order of their descriptors, which follow the text. After them come the
-    /// connections to the servers before it, those of the gate, that of its counts, that of its control socket, its standard output, which
-    /// may be the access log, and its standard error.
+    /// The listening sockets, in the order of their descriptors, which follow the text. After them
+    /// come the connections to the servers before the predecessor, the descriptors of the gate, of
+    /// the shared counts and of the control socket, standard output, which may be the access log,
+    /// and standard error.
     pub sockets: Vec<HandedSocket>,
-    /// The processes of the servers before it that have connections yet, oldest first, and which.
+    /// The replaced servers that still have connections, oldest first: the process
+    /// numbers, and the connections.
     pub before: Vec<(u32, OpenConnections)>,
-    /// Upstreams that an operator has taken out, as logs call them.
+    /// Upstreams that an operator has drained, by their names in logs.
     pub drained: Vec<String>,
-    /// How many requests are useful for upstreams, by what logs call them, where that was learnt.
+    /// For upstreams where this was learnt, how many requests at once are useful, by their names in logs.
     pub learnt: Vec<(String, u32)>,
-    /// The keys of tickets, so that clients resume their sessions.
+    /// The keys of session tickets, so that clients can resume their sessions.
     pub tickets: Vec<HandedTickets>,
-    /// Its gate.
+    /// The predecessor's gate.
     pub gate: Option<HandedKernel>,
-    /// The table that it has in the firewall.
+    /// The name of the predecessor's table in the firewall.
     pub firewall: Option<String>,
-    /// Bans by command.
+    /// The bans that were set by command.
     pub bans: Vec<HandedBan>,
-    /// What `policy set --keep` has changed.
+    /// The changes made by `policy set --keep`.
     pub overrides: Vec<HandedOverride>,
-    /// What it counts together with others.
+    /// The limits that the predecessor counts together with other processes.
     pub counts: Option<HandedCounts>,
-    /// Where its control socket is.
+    /// The path of the control socket.
     pub control: PathBuf,
-    /// The number of the user who has started it, which it may have become another since.
+    /// The user who has started the predecessor, which may have switched to another user since.
     pub started_by: Option<u32>,
-    /// Where the service manager listens, and after how many microseconds without a sign of life it takes the
-    /// server for dead.
+    /// The address of the service manager's socket, and the watchdog's time in microseconds.
     pub notify: Option<(Vec<u8>, Option<u64>)>,
 }
 
-/// The process that serves in place of another.
+/// The successor, as it introduces itself when it serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewServer {
-    /// The number of its process.
+    /// The process number.
     pub process: u32,
-    /// Addresses that it does not serve.
+    /// Addresses that the successor does not serve.
     pub left: Vec<HandedAddress>,
-    /// Whether it judges in the place of this server's gate.
+    /// Whether the successor judges in the place of the predecessor's gate.
     #[serde(default)]
     pub takes_gate: bool,
-    /// Whether it has this server's control socket.
+    /// Whether the successor has the predecessor's control socket.
     #[serde(default)]
     pub takes_control: bool,
-    /// Whether it keeps this server's table in the firewall.
+    /// Whether the successor keeps the predecessor's table in the firewall.
     #[serde(default)]
     pub takes_firewall: bool,
 }
 
-/// What is handed when the successor serves.
+/// What is handed over when the successor serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LastWords {
-    /// Why this server keeps its place after all.
+    /// Why the predecessor keeps its place after all.
     pub keeps_place: Option<String>,
-    /// Connections that are open; `None` if it does not count them.
+    /// The open connections; `None` if the predecessor does not count them.
     pub open: Option<OpenConnections>,
-    /// As [`Handed::drained`], later.
+    /// Drained upstreams, as in [`Handed::drained`], at this later time.
     pub drained: Vec<String>,
-    /// Clients that the firewall drops, and until when, on the clock of the machine that all its processes read.
+    /// Clients that the firewall drops, and until when, on the machine's monotonic clock,
+    /// which all processes share.
     pub dropped: Vec<(IpAddr, u64)>,
-    /// As [`Handed::bans`], later.
+    /// Bans by command, as in [`Handed::bans`], at this later time.
     pub bans: Vec<HandedBan>,
-    /// What buckets of rules are charged for that lie in this process alone.
+    /// The charges of buckets that are in the memory of the predecessor alone.
     pub charged: Vec<HandedBucket>,
 }
 
@@ -101,14 +103,15 @@ pub struct LastWords {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OpenConnections {
-    /// How many it has.
+    /// The number of connections.
     pub count: usize,
-    /// How many of these each client has, by [word](forebay_http::client::ClientKey::as_u64), as far as clients are counted.
+    /// The number of connections of each client, by
+    /// [word](forebay_http::client::ClientKey::as_u64), as far as clients are counted.
     pub clients: Vec<(u64, usize)>,
 }
 
 impl OpenConnections {
-    /// Those of this process.
+    /// The open connections of this process.
     pub fn of(admission: &ConnectionAdmission) -> OpenConnections {
         let clients = admission.clients().into_iter();
         let clients = clients.map(|(client, count)| (client.as_u64(), count)).collect();
@@ -116,15 +119,15 @@ impl OpenConnections {
     }
 }
 
-/// What is counted together with other processes.
+/// A description of the counts that are shared with other processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HandedCounts {
-    /// What the words mean.
+    /// The version of the memory's layout.
     pub layout: u32,
-    /// How many servers there were.
+    /// The number of servers that have shared these counts.
     pub generation: u32,
-    /// Which limit has which row, by name.
+    /// The row of each limit, by the limit's name.
     pub rows: Vec<(String, u32)>,
 }
 
@@ -134,14 +137,15 @@ pub struct HandedCounts {
 pub struct HandedBucket {
     /// The name of the rule.
     pub rule: String,
-    /// Whether it is that for connections, and not that for requests.
+    /// Whether the bucket is for connections rather than for requests.
     pub is_connections: bool,
-    /// What it is charged for: until when, on the clock of the machine that all its processes read.
+    /// The time until which the bucket is charged, on the machine's monotonic clock,
+    /// which all processes share.
     pub charged: u64,
 }
 
 impl HandedBucket {
-    /// Those of the rules in force.
+    /// The shared buckets of the rules in force.
     pub fn of(state: &State) -> Vec<HandedBucket> {
         let handed = |bucket: ChargedBucket| {
             let ChargedBucket { rule, is_connections, charged } = bucket;
@@ -150,7 +154,7 @@ impl HandedBucket {
         state.charged(clock::monotonic_ns()).into_iter().map(handed).collect()
     }
 
-    /// The rules in force are charged for as much at least.
+    /// Charges the rules in force for at least as much.
     pub fn charge(buckets: &[HandedBucket], state: &State) {
         let known = buckets.iter().map(|bucket| {
             let HandedBucket { rule, is_connections, charged } = bucket.clone();
@@ -164,23 +168,24 @@ impl HandedBucket {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HandedOverride {
-    /// `NAME.KEY=VALUE`
+    /// The assignment, as `NAME.KEY=VALUE`.
     pub assignment: String,
-    /// What the file said.
+    /// The value in the file.
     pub file_value: Option<String>,
-    /// The next reload takes it back: it is handed to a process that starts with the same file only.
+    /// Whether the next reload undoes the change. It is then handed only to a process that starts
+    /// with the same file.
     pub until_reload: bool,
 }
 
 impl HandedOverride {
-    /// Those of a configuration that are kept.
+    /// The overrides of a configuration that reloads keep.
     pub fn of(config: &Config) -> Vec<HandedOverride> {
         let mut handed = HandedOverride::all(config);
         handed.retain(|one| !one.until_reload);
         handed
     }
 
-    /// All of a configuration.
+    /// All overrides of a configuration.
     pub fn all(config: &Config) -> Vec<HandedOverride> {
         let handed = |one: &PolicyOverride| HandedOverride {
             assignment: one.assignment.clone(),
@@ -190,7 +195,7 @@ impl HandedOverride {
         config.assigned.iter().map(handed).collect()
     }
 
-    /// The same in a configuration.
+    /// The same override as part of a configuration.
     pub fn kept(&self) -> PolicyOverride {
         let HandedOverride { assignment, file_value, until_reload: _ } = self.clone();
         PolicyOverride { assignment, is_kept: true, file_value }
@@ -201,16 +206,16 @@ impl HandedOverride {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HandedBan {
-    /// The network, as commands have it.
+    /// The network, as commands write it.
     pub network: String,
-    /// Until when, in seconds since 1970.
+    /// The end of the ban, in seconds since 1970.
     pub until_s: Option<u64>,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
 impl HandedBan {
-    /// Those of a list.
+    /// The bans of a list.
     pub fn of(bans: &BanList) -> Vec<HandedBan> {
         let handed = |ban: BanRecord| {
             let BanRecord { network, until_s, why } = ban;
@@ -219,14 +224,14 @@ impl HandedBan {
         bans.records().into_iter().map(handed).collect()
     }
 
-    /// What it says; `None` if another version says it in a way that is not known here.
+    /// The ban as a record; `None` if it comes from another version in a form that this one does not know.
     pub fn record(&self) -> Option<BanRecord> {
         let network = CidrBlock::parse(&self.network).ok()?;
         Some(BanRecord::new(network, self.until_s, &self.why))
     }
 }
 
-/// Sends a text.
+/// Sends a text with its length.
 pub(crate) fn send(mut stream: &UnixStream, text: &impl Serialize) -> io::Result<()> {
     let text = serde_json::to_vec(text)?;
     let length = u32::try_from(text.len()).map_err(|_| io::ErrorKind::InvalidData)?;
@@ -234,7 +239,7 @@ pub(crate) fn send(mut stream: &UnixStream, text: &impl Serialize) -> io::Result
     stream.write_all(&text)
 }
 
-/// Receives a text, and no byte beyond it.
+/// Receives a text, and reads no byte beyond it, because descriptors may follow.
 pub(crate) fn receive<T: DeserializeOwned>(mut stream: &UnixStream) -> io::Result<T> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
@@ -286,7 +291,7 @@ mod tests {
         assert_eq!(restored.records(), bans.records());
     }
 
-    /// A later version may say more, an earlier one less.
+    /// Fields of other versions are ignored or missing: a later version may send more, an earlier one less.
     #[test]
     fn what_is_not_known_is_passed_over() {
         let (a, b) = UnixStream::pair().unwrap();

@@ -1,5 +1,5 @@
-//! The successor's end: it asks for the place of a running server, takes what that hands it, says when it serves,
-//! and hears how many connections the other still has.
+//! The successor's end of the connection: it asks a running server for its place, takes what that
+//! hands over, announces when it serves, and hears which connections the predecessor still has.
 
 use super::handed::{self, Handed, HandedCounts, LastWords, NewServer, OpenConnections};
 use super::service::{self, ServiceUnit};
@@ -21,52 +21,53 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the other process may take to answer.
+/// How long the predecessor may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a process may be there after its descriptors were closed.
+/// How long a process may exist after its descriptors were closed.
 const GONE: Duration = Duration::from_secs(2);
 
-/// The longest line of it, with very many clients, and the longest reason.
+/// The longest line of a predecessor, with very many clients, and the longest reason for a refusal.
 const MOST_LINE_BYTES: u64 = 16 << 20;
 const MOST_WHY_BYTES: u64 = 64 << 10;
 
-/// How long it may take to answer once clients are served here: whoever answers later leaves both accepting.
+/// How long the predecessor may take to answer once this process serves clients. If it answers
+/// later, both processes accept.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// The server whose place this process takes.
 #[derive(Debug)]
 pub struct Predecessor {
     stream: UnixStream,
-    /// The number of its process.
+    /// The process number.
     pub process: u32,
 }
 
-/// What a predecessor gives.
+/// What a predecessor hands over.
 #[derive(Debug)]
 pub struct Inheritance {
-    /// What it says.
+    /// The text.
     pub handed: Handed,
     sockets: Vec<OwnedFd>,
-    /// The servers before it that have connections yet, oldest first.
+    /// The replaced servers that still have connections, oldest first.
     before: Vec<EarlierServer>,
     gate: Option<(HandedKernel, Vec<OwnedFd>)>,
     counts: Option<(HandedCounts, OwnedFd)>,
     control: Option<OwnedFd>,
-    /// Who has started this process.
+    /// The command that has started this process.
     pub command: StartingCommand,
-    /// Where it may write the access log.
+    /// The predecessor's standard output, to which the access log may go.
     pub standard_output: OwnedFd,
-    /// Where it tells the operator what happens.
+    /// The predecessor's standard error, for messages to the operator.
     pub standard_error: OwnedFd,
 }
 
 impl Inheritance {
-    /// Its listening sockets, once. Standard output leads from now on to where its own does, and standard error of
-    /// processes that are started.
+    /// Takes the listening sockets, which works once. Standard output of this process becomes the
+    /// predecessor's, and standard error of processes that are started later, too.
     ///
     /// # Errors
-    /// What the kernel says of one.
+    /// The kernel's error for one of the sockets.
     pub fn take_effect(&mut self) -> io::Result<Listeners> {
         stderr::lead_output_to(&self.standard_output)?;
         stderr::lead_children_to(&self.standard_error)?;
@@ -76,26 +77,27 @@ impl Inheritance {
 }
 
 impl Inheritance {
-    /// The servers before it that have connections yet, oldest first, once.
+    /// Takes the replaced servers that still have connections, oldest first, which works once.
     pub fn before(&mut self) -> Vec<EarlierServer> {
         std::mem::take(&mut self.before)
     }
 
-    /// Tells the operator who serves now in whose place; the other has so many connections, if it has said how many.
-    /// From then on standard error leads to where that of the other does.
+    /// Logs which process serves in the place of which, and how many connections the predecessor
+    /// has, if that is known. From then on standard error is the predecessor's.
     pub fn announce(&self, open: Option<&OpenConnections>) {
         let Handed { process, version, .. } = &self.handed;
         let has =
             open.map(|open| format!(", which has {} connections", open.count)).unwrap_or_default();
         let own = std::process::id();
-        // for whoever has asked for it
+        // still to this process's own standard error, where the command that has
+        // asked for the upgrade reads it
         say(format_args!(
             "upgrade: process {own} serves in place of process {process} (version {version}){has}"
         ));
         let _ = stderr::lead_to(&self.standard_error);
     }
 
-    /// Tells the operator what stages cannot go on with, though the other server had it.
+    /// Logs what of the predecessor's state stages cannot go on with.
     pub fn announce_lost(&self) {
         let count = self.handed.drained.len();
         if count > 0 {
@@ -106,7 +108,7 @@ impl Inheritance {
         }
     }
 
-    /// Whether a server with this gate can take the place.
+    /// Checks that a server with a gate in this mode can take the place.
     ///
     /// # Errors
     /// [`TakeOverError::StillAnswers`].
@@ -118,54 +120,54 @@ impl Inheritance {
         }
     }
 
-    /// Its gate, once.
+    /// Takes the predecessor's gate, which works once.
     pub fn gate(&mut self) -> Option<(HandedKernel, Vec<OwnedFd>)> {
         self.gate.take()
     }
 
-    /// Its table in the firewall.
+    /// The name of the predecessor's table in the firewall.
     pub fn table(&self) -> Option<&str> {
         self.handed.firewall.as_deref()
     }
 
-    /// What it counts together with others, once.
+    /// Takes the counts that the predecessor shares with other processes, which works once.
     pub fn counts(&mut self) -> Option<(HandedCounts, OwnedFd)> {
         self.counts.take()
     }
 
-    /// Its control socket, once.
+    /// Takes the predecessor's control socket, which works once.
     pub fn control(&mut self) -> Option<(PathBuf, OwnedFd)> {
         Some((self.handed.control.clone(), self.control.take()?))
     }
 }
 
-/// Why nothing was handed.
+/// The reason why nothing was handed over.
 #[derive(Debug)]
 pub enum TakeOverError {
-    /// The server does not want to.
+    /// The predecessor does not want to be replaced.
     Refused {
-        /// Why, in its own words.
+        /// The reason, in the predecessor's own words.
         why: String,
     },
-    /// The server belongs to a service of systemd, and this process does not.
+    /// The predecessor belongs to a service of systemd, and this process does not.
     OutsideService {
-        /// What systemd calls the service, if that is known.
+        /// The name of the service, if it is known.
         service: Option<String>,
     },
-    /// Another user has started it, with whose rights the one in its place is to begin.
+    /// The predecessor was started by another user, with whose privileges its successor must begin.
     OtherUser {
-        /// What that user is called, or the number.
+        /// The name of that user, or the number.
         user: String,
-        /// The same of this process.
+        /// The name of this process's user, or the number.
         own: String,
     },
-    /// Its gate answers SYNs, and this server has none that goes on with that.
+    /// The predecessor's gate answers SYNs, and this server has no gate that can continue that.
     StillAnswers,
-    /// It is not there, or does not answer.
+    /// No server is there, or it does not answer.
     Unreachable {
-        /// Where it was asked.
+        /// The path of the control socket.
         socket: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         error: io::Error,
     },
 }
@@ -201,14 +203,14 @@ impl fmt::Display for TakeOverError {
 
 impl std::error::Error for TakeOverError {}
 
-/// What a user is called; the number of one that the machine does not know.
+/// The name of a user, or the number if the machine does not know the user.
 fn named(user: u32) -> String {
     let known = privileges::name_and_home(user).ok().flatten();
     known.map_or_else(|| user.to_string(), |(name, _)| name)
 }
 
 impl Predecessor {
-    /// Asks the server at this control socket for what it has.
+    /// Asks the server at this control socket to hand over.
     ///
     /// # Errors
     /// [`TakeOverError`]; the server goes on as before.
@@ -245,7 +247,8 @@ impl Predecessor {
         }
         let handed: Handed = handed::receive(&stream)?;
         let beside = ServiceUnit::beside(handed.process);
-        // a service manager that does not find this process in the service would end all of that
+        // systemd would take the service for ended, and kill what is left in it, if this process
+        // were outside of it
         let is_strange = handed.notify.is_some() && !service::is_with(handed.process);
         if beside.is_some() || is_strange {
             let service = beside.map(|unit| unit.name);
@@ -260,6 +263,7 @@ impl Predecessor {
         let of_counts = usize::from(handed.counts.is_some());
         let count = handed.sockets.len() + handed.before.len() + of_gate + of_counts + 3;
         let mut sockets = descriptors::take(&stream, count)?;
+        // descriptors are in the order described at `Handed::sockets`; here they are taken from the end
         let standard_error = sockets.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
         let standard_output = sockets.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
         let control = sockets.pop();
@@ -288,12 +292,12 @@ impl Predecessor {
         )))
     }
 
-    /// Says that clients are served here: from now on it accepts none, or, if there are addresses that are `left`, none
-    /// once what is on its way there has arrived. What it knew last is the answer; of one that has ended
-    /// meanwhile there is none.
+    /// Announces that this process serves clients. From now on the predecessor accepts none; where
+    /// there are addresses that are `left`, it first accepts the connections that are already on their
+    /// way to these. The result is the predecessor's last state, or nothing if it has ended meanwhile.
     ///
     /// # Errors
-    /// When it keeps its place after all, or is there and does not answer.
+    /// When the predecessor keeps its place after all, or exists and does not answer.
     pub fn replace(&mut self, new: &NewServer) -> io::Result<LastWords> {
         let line = format!("serves {}\n", serde_json::to_string(new)?);
         self.stream.set_read_timeout(Some(LONGEST))?;
@@ -302,35 +306,35 @@ impl Predecessor {
         match words {
             Ok(LastWords { keeps_place: Some(why), .. }) => Err(io::Error::other(why)),
             Ok(words) => Ok(words),
-            // its descriptors are closed a moment before it is gone
+            // a process that ends closes its descriptors a moment before it is gone
             Err(error) if self.outlives(GONE) => Err(error),
             Err(_) => Ok(LastWords::default()),
         }
     }
 
-    /// Waits until it accepts no more, which it says, or has ended. Whoever says nothing is not waited for.
+    /// Waits until the predecessor says that it accepts no more, or has ended, or a time is over.
     pub fn wait_until_left(&self) {
         let _ = self.stream.set_read_timeout(Some(PATIENCE));
         let _ = (&self.stream).read_exact(&mut [0; successor::LEFT.len()]);
     }
 
-    /// Whether it waits for this one yet.
+    /// Checks that the predecessor still waits for this process.
     ///
     /// # Errors
-    /// When it has given up, or ended.
+    /// When the predecessor has given up, or ended.
     pub fn check(&self) -> io::Result<()> {
         self.stream.set_nonblocking(true)?;
         let read = (&self.stream).read(&mut [0]);
         self.stream.set_nonblocking(false)?;
         match read {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            // it says nothing before it is told
+            // the predecessor sends nothing before it is asked, so bytes or an end mean that it has given up
             _ if self.outlives(GONE) => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }
     }
 
-    /// Whether it is there for as long yet.
+    /// Whether the predecessor still exists after this time.
     fn outlives(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         while self.is_there() {
@@ -342,28 +346,29 @@ impl Predecessor {
         false
     }
 
-    /// One that nobody has waited for has ended all the same.
+    /// Whether the process exists and has not ended: a zombie, for which no parent has waited yet, has ended.
     fn is_there(&self) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process));
         let has_ended = |line: &str| line.starts_with("State:\tZ") || line.starts_with("State:\tX");
         status.is_ok_and(|status| !status.lines().any(has_ended))
     }
 
-    /// It serves what it has, from now on, and has these connections, if it has said which.
+    /// Turns the predecessor into a replaced server that serves its connections to their end:
+    /// these, if it has reported them.
     pub fn retire(self, open: Option<OpenConnections>) -> EarlierServer {
         EarlierServer::new(self.process, open.unwrap_or_default(), self.stream)
     }
 }
 
-/// A server that was replaced, and serves what it has to the end.
+/// A replaced server, which serves its connections to their end.
 #[derive(Debug)]
 pub struct EarlierServer {
-    /// The number of its process.
+    /// The process number.
     pub process: u32,
-    /// Connections that it has, as it has said last.
+    /// The open connections, as last reported.
     pub open: OpenConnections,
     stream: UnixStream,
-    /// The thread that listens ends with this: another process may read what comes.
+    /// Keeps the thread that listens alive: when this is dropped, another process may read the reports.
     listens: Arc<()>,
 }
 
@@ -372,27 +377,27 @@ impl EarlierServer {
         EarlierServer { process, open, stream, listens: Arc::default() }
     }
 
-    /// Its log files were moved.
+    /// Announces that the log files were moved.
     pub fn reopen_logs(&self) {
         self.say("reopen");
     }
 
-    /// What it has comes to its end now.
+    /// Has the server bring its connections to their end now.
     pub fn end(&self) {
         self.say("end");
     }
 
-    /// What it has is cut.
+    /// Has the server cut its connections.
     pub fn stop(&self) {
         self.say("stop");
     }
 
     fn say(&self, what: &str) {
-        // it may have ended
+        // the server may have ended
         let _ = (&self.stream).write_all(format!("{what}\n").as_bytes());
     }
 
-    /// Its end of the connection, for the process that takes the place of this one.
+    /// A duplicate of the connection, for the process that takes the place of this one.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -400,8 +405,8 @@ impl EarlierServer {
         Ok(self.stream.try_clone()?.into())
     }
 
-    /// Tells `tell`, on a thread of its own, which connections it has, each time it says so, and at last `None`: it
-    /// has ended. No more is told once this is dropped.
+    /// Starts a thread that calls `tell` with the open connections at each report, and with `None`
+    /// when the server has ended. The thread stops calling it once this is dropped.
     ///
     /// # Errors
     /// Lack of threads or descriptors.
@@ -410,13 +415,13 @@ impl EarlierServer {
         tell: impl Fn(Option<OpenConnections>) + Send + 'static,
     ) -> io::Result<()> {
         let stream = self.stream.try_clone()?;
-        // it speaks each second, and is silent while it is stopped
+        // the server reports each second, but not while it is stopped by a signal
         stream.set_read_timeout(None)?;
         let listens = Arc::downgrade(&self.listens);
         let listen = move || {
             let mut lines = BufReader::new(stream);
             let mut line = String::new();
-            // who says more in one line says nothing
+            // a longer line comes in pieces, which cannot be parsed and are ignored
             while matches!(lines.by_ref().take(MOST_LINE_BYTES).read_line(&mut line), Ok(1..)) {
                 if listens.strong_count() == 0 {
                     return;

@@ -1,4 +1,4 @@
-//! Which program this process runs, and whether another lies in its place by now.
+//! The file of the program that this process runs, and whether another program has replaced it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 pub struct RunningProgram(Option<(PathBuf, (u64, u64))>);
 
 impl RunningProgram {
-    /// That of this process. Nothing is known of it if it was replaced before, or started by a descriptor.
+    /// The program of this process. It is unknown if it was replaced before, or started by a descriptor.
     pub fn here() -> RunningProgram {
         let path = std::env::current_exe().ok();
         RunningProgram(path.and_then(|path| Some((path.clone(), identity(&path)?))))
     }
 
-    /// What to say to an operator who reads the configuration again, if another program lies in its place.
+    /// The message for an operator who reloads the configuration, if another program has replaced this one.
     pub fn replaced(&self) -> Option<String> {
         let (path, known) = self.0.as_ref()?;
-        // a program that runs cannot be written: another one is another file
+        // the kernel refuses to write the file of a running program: another program is another file
         (identity(path)? != *known).then(|| {
             let path = path.display();
             format!("another program lies at {path} since the start; forebay upgrade starts it")
@@ -46,7 +46,7 @@ mod tests {
         fs::rename(&new, &path).unwrap();
         assert!(program.replaced().unwrap().ends_with("forebay upgrade starts it"));
         fs::remove_file(&path).unwrap();
-        // while it is installed there may be none
+        // while a program is being installed, the file may be missing
         assert_eq!(program.replaced(), None);
         assert!(RunningProgram::here().0.is_some());
     }

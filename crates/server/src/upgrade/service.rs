@@ -1,36 +1,37 @@
-//! Which service of systemd a process belongs to: it is the one whose control group it is in.
+//! The service of systemd that a process belongs to: the one whose control group the process is in.
 
 use std::fs;
 
 /// A service of systemd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceUnit {
-    /// What systemd calls it.
+    /// The name that systemd uses.
     pub name: String,
-    /// It is a user's, whose own systemd keeps it.
+    /// Whether the service belongs to a user's own systemd instance.
     pub is_of_user: bool,
 }
 
 impl ServiceUnit {
-    /// That of a process.
+    /// The service of a process.
     pub fn of(process: u32) -> Option<ServiceUnit> {
         ServiceUnit::in_groups(&fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?)
     }
 
-    /// That of another process, if it is not that of this one, too.
+    /// The service of another process, if this process is not in it, too.
     pub fn beside(process: u32) -> Option<ServiceUnit> {
         ServiceUnit::of(process).filter(|unit| Some(unit) != ServiceUnit::here().as_ref())
     }
 
-    /// That of this process.
+    /// The service of this process.
     pub fn here() -> Option<ServiceUnit> {
         ServiceUnit::of(std::process::id())
     }
 
-    /// The innermost unit in the paths of control groups, of which each line ends in one. What is in a scope was put
-    /// there by another program, such as a session.
+    /// The service in a text of `/proc/PID/cgroup`: the innermost unit of the deepest path. The
+    /// result is `None` where that is a scope, which another program, such as a session, has made.
     fn in_groups(groups: &str) -> Option<ServiceUnit> {
-        // where there are groups of both kinds, systemd may use either: in the other it has a process less deep
+        // on a machine with both cgroup versions systemd may use either, and the process is less
+        // deep in the other
         let of_systemd = groups.lines().filter_map(|line| {
             let (head, path) = line.split_at(line.find(":/")? + 1);
             (head == "0::" || head.ends_with(":name=systemd:")).then_some(path)
@@ -44,7 +45,7 @@ impl ServiceUnit {
     }
 }
 
-/// Whether another process is where this one is: in the same control groups, or in the same service.
+/// Whether another process is in the same control groups or the same service as this one.
 pub fn is_with(process: u32) -> bool {
     let groups = |process: u32| fs::read_to_string(format!("/proc/{process}/cgroup")).ok();
     let has_same = groups(process).is_some_and(|of_it| Some(of_it) == groups(std::process::id()));

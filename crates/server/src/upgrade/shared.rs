@@ -1,7 +1,8 @@
-//! What a server counts together with those that it has replaced, so that they keep its limits together: places
-//! at upstreams, requests at once of rules, and all that is kept for clients.
+//! Limits that a server counts together with the servers that it has replaced, so that they keep
+//! them together: places at upstreams, requests at once of rules, and all that is kept for clients.
 //!
-//! In: what the server before has handed, if there was one. Out: counts in memory that both see.
+//! In: the shared counts that the predecessor has handed over, if there was one. Out: counts in
+//! memory that both see.
 
 use super::handed::HandedCounts;
 use forebay_control::shared::SharedCounts;
@@ -13,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::process;
 use std::sync::Arc;
 
-/// The counts of this process, and the memory that they lie in.
+/// The counts of this process, and the memory that holds them.
 #[derive(Debug)]
 pub struct SharedLimits {
     words: SharedWords,
@@ -22,7 +23,8 @@ pub struct SharedLimits {
 }
 
 impl SharedLimits {
-    /// Goes on with what was handed. Where that cannot be, each process counts for itself, which is said.
+    /// Opens the counts that were handed over, or new ones. Where that fails, this process counts
+    /// for itself and logs it.
     pub fn open(handed: Option<(HandedCounts, OwnedFd)>) -> Option<SharedLimits> {
         let joined = handed.map(|(handed, memory)| SharedLimits::join(handed, memory));
         match joined.unwrap_or_else(SharedLimits::begin) {
@@ -54,7 +56,7 @@ impl SharedLimits {
         Ok(SharedLimits { words, counts: Arc::new(counts) })
     }
 
-    /// For the process that takes the place of this one.
+    /// The description and the memory of the counts, for the process that takes the place of this one.
     ///
     /// # Errors
     /// Lack of descriptors.

@@ -1,9 +1,10 @@
-//! What the command that starts a successor and the successor tell one another, by a socket that is the successor's
-//! standard input.
+//! The messages between a successor and the command that starts it, through a socket that is the
+//! successor's standard input.
 //!
-//! The command may be ended while it waits: by who has called it, or by a service manager that waits no longer. Then
-//! nothing changes. So the successor asks before it accepts. By then it is no child of the command any more: the
-//! service manager has become its parent, as of every orphan, and only such a process does it watch as it should.
+//! The command may be ended while it waits, by its caller or by a service manager that waits no
+//! longer. Then nothing may change, so the successor asks the command before it accepts
+//! connections. By then the successor is an orphan: its parent is the service manager, which can
+//! supervise only such a process properly.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -14,13 +15,13 @@ use std::time::Duration;
 /// How long the command may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the successor says, and what the command answers to the first.
+/// The successor's first message, which the command answers.
 const PREPARED: &str = "prepared\n";
-/// See [`PREPARED`].
+/// The command's answer to [`PREPARED`].
 const GO: &str = "go\n";
-/// See [`PREPARED`].
+/// The successor's message that it serves.
 const SERVES: &str = "serves\n";
-/// See [`PREPARED`]; followed by the exit code, and a text on the next lines.
+/// The successor's message that it has failed; the exit code follows, and the reason on the next lines.
 const FAILED: &str = "failed ";
 
 /// The command that has started this process.
@@ -28,12 +29,12 @@ const FAILED: &str = "failed ";
 pub struct StartingCommand(Arc<UnixStream>);
 
 impl StartingCommand {
-    /// At this socket.
+    /// The command at the other end of this socket.
     pub fn new(socket: OwnedFd) -> StartingCommand {
         StartingCommand(Arc::new(UnixStream::from(socket)))
     }
 
-    /// Says that all is ready, and hears whether this process is to go on.
+    /// Reports that all is ready, and waits for the command's consent.
     ///
     /// # Errors
     /// When the command has gone, or does not answer.
@@ -50,36 +51,36 @@ impl StartingCommand {
         }
     }
 
-    /// Clients are served.
+    /// Reports that clients are served.
     pub fn serves(&self) {
         // the command may have been ended
         let _ = (&*self.0).write_all(SERVES.as_bytes());
     }
 
-    /// None will be.
+    /// Reports that this process will not serve, and why.
     pub fn failed(&self, code: u8, why: &str) {
         // as above
         let _ = (&*self.0).write_all(format!("{FAILED}{code}\n{why}").as_bytes());
     }
 }
 
-/// The successor, as the command that has started it hears it.
+/// The successor, from the side of the command that has started it.
 #[derive(Debug)]
 pub struct StartedSuccessor(UnixStream);
 
-/// What became of a successor.
+/// What has become of a successor.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SuccessorFate {
-    /// It serves.
+    /// The successor serves.
     Serves,
-    /// It has ended.
+    /// The successor has ended, and has said why.
     Failed {
-        /// Its exit code.
+        /// The exit code.
         code: u8,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// It has ended without a word.
+    /// The successor has ended without a message.
     Ended,
 }
 
@@ -93,15 +94,15 @@ impl StartedSuccessor {
         Ok((StartedSuccessor(hears), tells.into()))
     }
 
-    /// Waits for what becomes of it. Now it is no child of this process.
+    /// Waits until the successor serves or has ended. By then it is not a child of this process any more.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn wait(self) -> io::Result<SuccessorFate> {
         let mut lines = BufReader::new(&self.0);
         loop {
             let mut line = String::new();
-            // one that ends with bytes it has not read resets the connection
+            // a process that ends with unread bytes resets the connection, which reads as an error
             if lines.read_line(&mut line).unwrap_or(0) == 0 {
                 return Ok(SuccessorFate::Ended);
             }

@@ -1,5 +1,5 @@
-//! The predecessor's end: it hands over what it has, and once the other serves says each second which
-//! connections are left.
+//! The predecessor's end of the connection: it hands over what it has, and once the successor
+//! serves, reports each second which connections are left.
 
 use super::handed::{self, Handed, LastWords, NewServer, OpenConnections};
 use crossbeam_channel::{Sender, bounded};
@@ -8,52 +8,52 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// How often is said which connections there are.
+/// How often the open connections are reported.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What is said once this server accepts no more, and the service manager knows the other.
+/// The line that says that this server accepts no more, and that the service manager knows the successor.
 pub(super) const LEFT: &str = "left\n";
 
-/// The longest line, with many addresses.
+/// The longest line of a successor; it may list many addresses.
 const MOST_LINE_BYTES: usize = 1 << 20;
 
-/// How long is waited for loops that still accept: each leaves at its next turn.
+/// How long this server waits for loops that still accept: each leaves its listeners at its next turn.
 const LEAVES: Duration = Duration::from_secs(1);
 
-/// Between two looks whether they have left.
+/// The interval at which the loops are asked.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How long a successor may take until it serves: it reads certificates, opens roots and fills nothing.
+/// How long a successor may take until it serves: it reads certificates and opens roots, but fills no cache.
 const RISES: Duration = Duration::from_secs(300);
 
-/// What a successor has said, or has been told.
+/// A message of a successor, or the confirmation that one was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SuccessorSays {
-    /// It serves. What this server knows last is to be answered.
+    /// The successor serves. The answer is the last state of this server.
     Serves(NewServer),
-    /// It was told that: from now on it is alone in accepting.
+    /// The answer was sent: from now on the successor alone accepts.
     WasTold(NewServer),
-    /// Log files were moved.
+    /// Open the log files again: they were moved.
     ReopenLogs,
-    /// What is left is to come to its end.
+    /// Bring what is left to its end.
     End,
-    /// What is left is cut.
+    /// Cut what is left.
     Stop,
 }
 
-/// What a server hears of its successor.
+/// An event at the connection to the successor.
 #[derive(Debug)]
 pub enum SuccessorEvent {
-    /// It has said something, or was told; to be answered if it serves.
+    /// A message, or a confirmation; [`SuccessorSays::Serves`] must be answered on the channel.
     Says(SuccessorSays, Sender<LastWords>),
-    /// It has ended, or given up, before it served.
+    /// The successor has ended, or given up, before it served.
     Failed(io::Error),
-    /// It has ended.
+    /// The successor has ended.
     Ended,
 }
 
-/// Hands over to a successor on a thread of its own. `tell` hears of it; `open` says which connections there are, and
-/// `is_leaving` whether a loop that was told to leave its listeners may still accept.
+/// Hands over to a successor on a thread of its own. `tell` gets each event, `open` returns the open
+/// connections, and `is_leaving` whether a loop that must leave its listeners may still accept.
 ///
 /// # Errors
 /// Lack of threads.
@@ -76,11 +76,12 @@ pub fn start(
     std::thread::Builder::new().name("successor".to_owned()).spawn(serve).map(drop)
 }
 
-/// Hands over, and hears what the successor says; returns when it has gone. What `tell` returns when it serves are the
-/// last words; once they are sent, this server may end at any time.
+/// Hands over, and receives the successor's messages; returns when the successor has gone. What
+/// `tell` returns when the successor serves is this server's last state; once that is sent, this
+/// server may end at any time.
 ///
 /// # Errors
-/// When the successor has gone before it serves: nothing is to be changed.
+/// When the successor has gone before it serves. Nothing may change then.
 fn serve(
     stream: UnixStream,
     handed: &Handed,
@@ -94,7 +95,7 @@ fn serve(
     stream.write_all(b"0\n")?;
     handed::send(&stream, handed)?;
     handed::give(&stream, &descriptors)?;
-    // what this server closes is to be closed
+    // otherwise a socket that this server closes would stay open through its duplicate
     drop(descriptors);
     stream.set_read_timeout(Some(RISES))?;
     let mut line = Vec::new();
@@ -107,29 +108,30 @@ fn serve(
         return Err(io::ErrorKind::Interrupted.into());
     }
     tell(SuccessorSays::WasTold(new));
-    // whoever asks once the upgrade is done is answered by the new server, however late a loop of this one has its turn
+    // so that a client that connects after the upgrade reaches the new server, even if a loop of
+    // this one has its next turn late
     wait_until_left(is_leaving);
     stream.write_all(LEFT.as_bytes())?;
     stream.set_read_timeout(Some(EVERY))?;
     loop {
         match hear(&mut stream, &mut line) {
             Ok(Heard::Line(said)) => drop(tell(said)),
-            // in one piece: two processes may read
+            // one write for the whole line: two processes may read from this socket
             Ok(Heard::Nothing) => {
                 let line = format!("{}\n", serde_json::to_string(&open())?);
                 if stream.write_all(line.as_bytes()).is_err() {
                     return Ok(());
                 }
             }
-            // a later version may say more
+            // a later version may send messages that this one does not know
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
-            // it has ended, and this server goes on with what it has
+            // the successor has ended, and this server goes on with its connections
             Err(_) => return Ok(()),
         }
     }
 }
 
-/// Waits for loops that still accept, for a second at most.
+/// Waits until no loop accepts any more, for a second at most.
 pub fn wait_until_left(is_leaving: impl Fn() -> bool) {
     let until = Instant::now() + LEAVES;
     while is_leaving() && Instant::now() < until {
@@ -155,7 +157,7 @@ fn parse(line: &[u8]) -> Option<SuccessorSays> {
     }
 }
 
-/// The next line, or nothing in the time that there is.
+/// The next line, or nothing if the read times out.
 fn hear(stream: &mut UnixStream, line: &mut Vec<u8>) -> io::Result<Heard> {
     loop {
         let mut byte = [0];

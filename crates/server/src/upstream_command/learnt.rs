@@ -1,9 +1,9 @@
-//! What is said of how many requests an upstream usefully has under way, where that is learnt.
+//! The text about the number of requests under way at an upstream that is useful, where this was learnt.
 
 use forebay_control::concurrency::LimitChange;
 use forebay_upstream::learnt::LearntReport;
 
-/// In words. It is `now_ms` on the clock of upstreams.
+/// The text. `now_ms` is the time on the clock of upstreams.
 pub(super) fn words(report: &LearntReport, now_ms: u64) -> String {
     let LearntReport { useful, workers, tunnels } = report;
     let mut text = match useful.answers {

@@ -1,4 +1,5 @@
-//! One request: a process that hears it, starts the program it is for, and ends with all that this has started.
+//! The attendant: a process for one request, which receives it, starts its program, and ends with
+//! all that the program has started.
 
 use super::environment::{self, ProgramPath};
 use super::groups::ProgramPlace;
@@ -16,34 +17,34 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-/// How long the server may take to say what a request is, or to take an answer of this process. It does so at once,
-/// or has gone.
+/// How long the server may take to send a request's head, or to take bytes of the answer. A server
+/// that works does so at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long what the server still says of a request is heard once that is answered.
+/// How long the rest of a request is still read once the request is answered.
 const LINGER: Duration = Duration::from_secs(5);
 
 const READ_BYTES: usize = 16 * 1024;
 
-/// What an attendant is made for.
+/// The task of an attendant.
 pub(super) struct Attendance {
-    /// On which the server says what the request is.
+    /// The connection on which the server sends the request.
     pub(super) connection: OwnedFd,
     pub(super) route: ReadyRoute,
     /// The control group of its program, if it has one.
     pub(super) place: Option<ProgramPlace>,
 }
 
-/// Attends to the request on this connection. It ends with that, and so with the server: where the launcher was killed,
-/// what is under way comes to its end.
+/// Attends to the request on this connection, until the request is over or the server has ended. A
+/// request under way therefore comes to its end even where the launcher was killed.
 ///
 /// # Errors
-/// When the request is none, or the kernel refuses something.
+/// When the bytes are not a request, or the kernel refuses something.
 pub(super) fn attend(attendance: &Attendance) -> io::Result<()> {
     let Attendance { connection, route, place } = attendance;
     launch::adopt_orphans()?;
     process::set_name("forebay-cgi-run");
-    // a server that was taken over may pass one that waits
+    // a server that was taken over may pass a blocking socket
     socket::never_wait(connection.as_fd())?;
     let Some(mut request) = hear(connection)? else { return Ok(()) };
     let mut out = Vec::new();
@@ -52,7 +53,7 @@ pub(super) fn attend(attendance: &Attendance) -> io::Result<()> {
             let pump =
                 Pump::new(connection, &mut request, program, &route.route.limits, place.as_ref());
             let end = pump.run()?;
-            // whatever has become of it, nothing of it is left
+            // however the request has ended, none of its processes may be left
             if !cgi::end_descendants() {
                 say("processes that it has started cannot be killed", &mut out);
             }
@@ -65,7 +66,8 @@ pub(super) fn attend(attendance: &Attendance) -> io::Result<()> {
                 PumpEnd::Unanswered(refusal) => refuse(&refusal, &mut out),
                 PumpEnd::BrokenOff(why) => {
                     say(&why, &mut out);
-                    // the server sees that the connection is closed without an end
+                    // a connection that is closed without an end record shows the server that the
+                    // answer is incomplete
                     return send(connection, &out).map(drop);
                 }
             }
@@ -78,7 +80,7 @@ pub(super) fn attend(attendance: &Attendance) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the log told this, if it is something.
+/// Sends a line for the log, if `word` is not empty.
 fn say(word: &str, out: &mut Vec<u8>) {
     if !word.is_empty() {
         records::stderr(format!("\nforebay: {word}").as_bytes(), out);
@@ -94,7 +96,7 @@ fn refuse(refusal: &CgiRefusal, out: &mut Vec<u8>) {
     records::end(out);
 }
 
-/// Hears the request up to its body; `None` if the server has gone.
+/// Receives the request up to its body; `None` if the server has gone.
 fn hear(connection: &OwnedFd) -> io::Result<Option<RequestRecords>> {
     let mut request = RequestRecords::default();
     let until = Instant::now() + PATIENCE;
@@ -133,7 +135,7 @@ fn start(
     let groups =
         groups.map_err(|error| failed(&format!("no control group for a program: {error}")))?;
     let groups = groups.unwrap_or_default();
-    // a program is found where its user finds it
+    // paths are resolved with the rights of the program's user
     privileges::find_files_as(user)
         .map_err(|error| failed(&format!("cannot look for programs as their user: {error}")))?;
     let MeantProgram { program, file, used } =
@@ -142,7 +144,7 @@ fn start(
             NoProgram::Forbidden(why) => CgiRefusal { status: Some("403 Forbidden"), why },
             NoProgram::Failed(why) => CgiRefusal { status: None, why },
         })?;
-    // control groups are this process's
+    // control groups can be entered only with this process's rights
     privileges::find_files_as_itself()
         .map_err(|error| failed(&format!("cannot be the user of the server again: {error}")))?;
     let (name, path_info) = path.split_at(used);
@@ -170,7 +172,7 @@ fn start(
     })
 }
 
-/// Sends all of it. Whether the server has taken it.
+/// Sends all bytes. The result is whether the server has taken them.
 fn send(connection: &OwnedFd, bytes: &[u8]) -> io::Result<bool> {
     let (mut at, until) = (0, Instant::now() + PATIENCE);
     while at < bytes.len() {
@@ -185,8 +187,8 @@ fn send(connection: &OwnedFd, bytes: &[u8]) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Hears what is left of a request that is answered, until the server has closed: were it not heard, the kernel would
-/// tell the server that the connection has failed.
+/// Reads the rest of an answered request, until the server has closed. Closing with unread bytes
+/// would make the kernel report a failed connection to the server.
 fn linger(connection: &OwnedFd) {
     let until = Instant::now() + LINGER;
     let mut buffer = vec![0; READ_BYTES];

@@ -1,17 +1,18 @@
-//! What of a request a program is told (RFC 3875 §4.1). Pure.
+//! The environment of a CGI program (RFC 3875 §4.1). Pure.
 //!
-//! The server says what the request is; where the program is, its variables and PATH are the launcher's. So a server
-//! that was taken over cannot have a program loaded with what it likes (`LD_PRELOAD`, `PERL5OPT`, `BASH_ENV`): names
-//! that are not in the list, or do not begin with `HTTP_`, are dropped.
+//! The server describes the request; the launcher knows the program's path, its configured
+//! variables and PATH. A server that an attacker has taken over cannot inject code into a program
+//! (`LD_PRELOAD`, `PERL5OPT`, `BASH_ENV`): names that are not in the list, and do not begin with
+//! `HTTP_`, are dropped.
 
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Where programs that are called without a path are looked for.
+/// The directories in which programs without a path are looked for.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The variables that a request sets. What is empty is not there, but for QUERY_STRING, which always is.
+/// The variables that a request sets. An empty one is left out, but for QUERY_STRING, which is always set.
 const OF_REQUEST: [&[u8]; 19] = [
     b"AUTH_TYPE",
     b"CONTENT_LENGTH",
@@ -34,28 +35,29 @@ const OF_REQUEST: [&[u8]; 19] = [
     b"SERVER_SOFTWARE",
 ];
 
-/// What a program is called in a request.
+/// The parts of a request's path, and the file of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgramPath<'p> {
-    /// The path of the route, and the part of what follows that names the program.
+    /// The path of the route, and the part of the path after it that names the program.
     pub name: (&'p [u8], &'p [u8]),
-    /// What follows.
+    /// The rest of the path, after the program's name.
     pub path_info: &'p [u8],
-    /// Where it is.
+    /// The path of the program's file.
     pub file: &'p Path,
 }
 
-/// Whether a request may set this.
+/// Whether a request may set this variable.
 fn may_set(name: &[u8]) -> bool {
     let is_letter = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_';
     match name.strip_prefix(b"HTTP_") {
-        // libraries take it for the proxy of their own requests
+        // libraries take `HTTP_PROXY` for the proxy of their own requests
         Some(rest) => !rest.is_empty() && rest != b"PROXY" && rest.iter().all(is_letter),
         None => OF_REQUEST.contains(&name),
     }
 }
 
-/// All that a program has in its environment. What cannot be said, because a zero byte is in it, is left out.
+/// All variables of a program's environment. A variable with a zero byte is left out, because it
+/// cannot be expressed.
 pub fn of(
     params: &[(&[u8], &[u8])],
     program: &ProgramPath<'_>,
@@ -83,7 +85,7 @@ pub fn of(
         (b"PATH_INFO", path_info),
     ];
     for (name, value) in of_program {
-        // never PATH_TRANSLATED: no file of the site is meant, and programs would open it
+        // never PATH_TRANSLATED: it would not be a file of the site, and programs would open it
         if !is_set(name) && (!value.is_empty() || name != b"PATH_INFO") {
             add(name, value);
         }

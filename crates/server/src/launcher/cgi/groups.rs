@@ -1,5 +1,5 @@
-//! The control groups of programs: one for each request that is under way, and one around them, by which all programs
-//! together yield to the server.
+//! The control groups of programs: one for each request under way, and one around them, which makes
+//! all programs together yield to the server.
 //!
 //! ```text
 //!  forebay-cgi-4712-0           cpu.weight: what all programs get where the server has work, too
@@ -7,9 +7,9 @@
 //!    └─ 5d1e…-1                                      the second
 //! ```
 //!
-//! A group is used again by the next request of its place: making one takes longer than using it, and what it has in the
-//! page cache would keep a removed one in the kernel's memory. Where there can be none, programs run without, and that is
-//! told.
+//! A group is used again by the next request of its place: making one takes longer than using it,
+//! and the kernel would keep a removed one in memory for as long as its files are in the page
+//! cache. Where there can be none, programs run without, and the operator is informed.
 
 use crate::cgroups::{
     CgroupBase, CgroupController, CgroupMissing, PROCESSES, enable, kill, make, make_locked,
@@ -25,33 +25,34 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How groups of launchers are called, before the number of the process.
+/// The first part of the names of launchers' groups, before the process number.
 const PREFIX: &str = "forebay-cgi-";
 
-/// What all programs together get of the processors where the server wants them, too, which has 100; and the same by
-/// version 1, where others have 1024.
+/// The CPU weight of all programs together, against the server's 100; and the same for version 1,
+/// where the default is 1024.
 const WEIGHT: (&str, u64) = ("cpu.weight", 10);
 const SHARES: (&str, u64) = ("cpu.shares", 102);
 
-/// So many more tasks a request may have than processes, because the kernel counts threads.
+/// The number of tasks that a request may have beyond its limit of processes, because
+/// the kernel counts threads.
 const MORE_TASKS: u64 = 64;
 
-/// The time in which a request may use its part of the processors once, in microseconds.
+/// The period over which the kernel enforces the CPU limit, in microseconds.
 const PERIOD_US: u64 = 100_000;
 
-/// How long groups are waited for at the end whose processes have just been killed.
+/// How long the removal of a group is retried while its processes, which were just killed, still end.
 const BUSY: Duration = Duration::from_secs(1);
 
 /// The groups of a launcher.
 #[derive(Debug, Default)]
 pub(super) struct ProgramCgroups {
-    /// By hierarchy.
+    /// One for each hierarchy.
     roots: Vec<ProgramRoot>,
-    /// Whether the places of each route are taken.
+    /// For each route, which of its places are taken.
     taken: HashMap<u64, Vec<bool>>,
-    /// What there is not, in lines.
+    /// What is missing on this machine, in lines.
     missing: String,
-    /// That a request has none was told.
+    /// The operator was already informed that a request has no group.
     is_told: bool,
 }
 
@@ -61,7 +62,7 @@ struct ProgramRoot {
     path: PathBuf,
     is_two: bool,
     controllers: Vec<CgroupController>,
-    /// For as long as a launcher or an attendant has it open, no other launcher removes the group.
+    /// A lock on the group: no other launcher removes it while a launcher or an attendant has this open.
     _lock: Option<File>,
 }
 
@@ -72,12 +73,12 @@ pub(super) struct ProgramPlace {
     at: usize,
     two: Option<PathBuf>,
     one: Vec<PathBuf>,
-    /// The file that says how many processes the kernel has ended for want of memory.
+    /// The file in which the kernel counts the processes that it has killed for lack of memory.
     memory: Option<PathBuf>,
 }
 
 impl ProgramCgroups {
-    /// Makes the groups around those of requests, and removes what launchers have left that were killed.
+    /// Makes the outer groups, and removes those of launchers that were killed.
     pub(super) fn make() -> ProgramCgroups {
         let base = CgroupBase::find();
         base.remove_abandoned(PREFIX);
@@ -101,7 +102,7 @@ impl ProgramCgroups {
         let hierarchy = base.of(controller)?;
         hierarchy.check_given()?;
         if hierarchy.is_two {
-            // the server has seen to that, unless it could not
+            // the server has already made this possible, unless it could not
             enable(&hierarchy.base, controller)?;
         }
         let path = hierarchy.base.join(format!("{PREFIX}{}-0", std::process::id()));
@@ -126,18 +127,18 @@ impl ProgramCgroups {
         Ok(())
     }
 
-    /// What there is not, in lines.
+    /// What is missing on this machine, in lines.
     pub(super) fn missing(&self) -> &str {
         &self.missing
     }
 
-    /// A place for a request of this route, which may take so much; `None` where there are no groups.
+    /// Takes a place for a request of this route, with these limits; `None` where there are no groups.
     pub(super) fn take(&mut self, route: u64, limits: &CgiLimits) -> Option<ProgramPlace> {
         if self.roots.is_empty() {
             return None;
         }
         let taken = self.taken.entry(route).or_default();
-        // what could not be killed may still be in a place that was given back
+        // a process that could not be killed may still be in a place that was given back
         let free = (0..taken.len()).find(|at| !taken[*at] && is_empty(&self.roots, route, *at));
         let at = free.unwrap_or(taken.len());
         forget_files(&self.roots, route, at, limits);
@@ -156,14 +157,14 @@ impl ProgramCgroups {
         }
     }
 
-    /// A request is over, or its attendant is.
+    /// Gives a place back: the request is over, or its attendant is.
     pub(super) fn give_back(&mut self, place: &ProgramPlace) {
         place.kill();
         let taken = self.taken.get_mut(&place.route).and_then(|all| all.get_mut(place.at));
         taken.into_iter().for_each(|taken| *taken = false);
     }
 
-    /// Removes groups of routes that nobody asks for any more, but for those that are in use.
+    /// Removes the groups of routes that are not configured any more, except those in use.
     pub(super) fn keep(&mut self, is_wanted: impl Fn(u64) -> bool) {
         let mut wait = WaitBudget::new(Duration::ZERO);
         let roots = &self.roots;
@@ -179,12 +180,12 @@ impl ProgramCgroups {
         });
     }
 
-    /// Ends all that is in them, where the kernel does that at once.
+    /// Kills all processes in the groups, where the kernel can do that at once.
     pub(super) fn kill(&self) {
         self.roots.iter().for_each(|root| kill(&root.path));
     }
 
-    /// Removes all of them, in which nothing is any more.
+    /// Removes all groups, which must be empty.
     pub(super) fn remove(&self) {
         let mut wait = WaitBudget::new(BUSY);
         self.roots.iter().for_each(|root| remove_and_tell(&root.path, &mut wait));
@@ -192,15 +193,15 @@ impl ProgramCgroups {
 }
 
 impl ProgramPlace {
-    /// The files with which a program enters it.
+    /// Opens the files through which a program enters the group.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub(super) fn open(&self) -> io::Result<ProgramGroups> {
         ProgramGroups::open(self.two.as_deref(), &self.one)
     }
 
-    /// How many processes in it the kernel has ended so far for want of memory.
+    /// How many processes of the group the kernel has killed so far for lack of memory.
     pub(super) fn out_of_memory(&self) -> u64 {
         let text = self.memory.as_ref().and_then(|path| fs::read_to_string(path).ok());
         let text = text.unwrap_or_default();
@@ -209,13 +210,13 @@ impl ProgramPlace {
         count.unwrap_or(0)
     }
 
-    /// Ends all that is in it, where the kernel does that at once.
+    /// Kills all processes in the group, where the kernel can do that at once.
     pub(super) fn kill(&self) {
         self.two.iter().for_each(|path| kill(path));
     }
 }
 
-/// Where a place is in each hierarchy.
+/// The path of a place in each hierarchy.
 fn paths(
     roots: &[ProgramRoot],
     route: u64,
@@ -229,8 +230,8 @@ fn is_empty(roots: &[ProgramRoot], route: u64, at: usize) -> bool {
         .all(|(path, _)| fs::read(path.join(PROCESSES)).is_ok_and(|text| text.is_empty()))
 }
 
-/// Removes a group of memory that is free, where much is charged to it still: what earlier programs have left in a tmpfs,
-/// for as long as that is there.
+/// Removes a free memory group to which much is still charged: files that earlier programs have
+/// left in a tmpfs stay charged to it for as long as they exist.
 fn forget_files(roots: &[ProgramRoot], route: u64, at: usize, limits: &CgiLimits) {
     for (path, root) in paths(roots, route, at) {
         let is_memory = root.controllers.contains(&CgroupController::Memory);
@@ -240,14 +241,14 @@ fn forget_files(roots: &[ProgramRoot], route: u64, at: usize, limits: &CgiLimits
     }
 }
 
-/// What a group has in files of memory.
+/// The bytes of shared memory and tmpfs files that are charged to a group.
 fn shared_bytes(path: &Path) -> u64 {
     let stat = fs::read_to_string(path.join("memory.stat")).unwrap_or_default();
     let line = stat.lines().find_map(|line| line.strip_prefix("shmem "));
     line.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
 }
 
-/// Makes a place, or takes that which is there.
+/// Makes the groups of a place, or takes the existing ones.
 fn place(
     roots: &[ProgramRoot],
     route: u64,
@@ -261,7 +262,7 @@ fn place(
             let mut controllers = root.controllers.iter();
             let limited = controllers.try_for_each(|one| limit(&path, root.is_two, *one, limits));
             if let Err(missing) = limited {
-                // the next request must not find it without its bounds
+                // the next request must not find the group without its limits
                 let _ = fs::remove_dir(&path);
                 return Err(missing);
             }
@@ -278,7 +279,7 @@ fn place(
     Ok(place)
 }
 
-/// Sets what a controller bounds.
+/// Sets the limit that a controller enforces.
 fn limit(
     path: &Path,
     is_two: bool,
@@ -288,8 +289,8 @@ fn limit(
     match (controller, is_two) {
         (CgroupController::Memory, true) => {
             write(path, "memory.max", limits.memory.0)?;
-            // what is swapped out is memory, too; and what is left of a program where one of its processes is ended has
-            // seldom a meaning. Neither is in every kernel
+            // swapped memory counts, too; and a program that lost one of its processes is of little
+            // use, so the kernel kills all. Not every kernel has these two files
             let _ = write(path, "memory.swap.max", 0);
             let _ = write(path, "memory.oom.group", 1);
             Ok(())
@@ -321,10 +322,10 @@ fn write_text(group: &Path, file: &str, text: &str) -> Result<(), CgroupMissing>
     fs::write(&path, text).map_err(refused(&path))
 }
 
-/// What the operator is told of controllers that programs do not have: what does not hold without each, and why.
+/// The message for the operator about missing controllers: what is not enforced without each, and why.
 fn in_words(missing: &[(CgroupController, CgroupMissing)]) -> String {
     if let [(_, first), _, _] = missing {
-        // where the group is not given away, its controllers are not there either
+        // where the group is not delegated, its controllers are missing, too; the first cause is reported
         let mut all = missing.iter().map(|(_, why)| why);
         let why = all.find(|why| !matches!(why, CgroupMissing::Controller(_))).unwrap_or(first);
         return format!(

@@ -1,9 +1,10 @@
-//! The launcher of programs for requests. It hears the server alone, keeps nothing of a request, and ends when the
-//! server does, in whatever way: then nothing holds the other end of its socket.
+//! The launcher of CGI programs. It listens to the server alone and keeps nothing of a request.
+//! When the server ends, in whatever way, no process holds the other end of the launcher's socket
+//! any more, and the launcher ends, too.
 //!
-//! What a request has to do with is done by a process that it makes of itself, the attendant, so that what one
-//! program leaves behind can be told from what another one has started. What outlives an attendant that was killed
-//! becomes the launcher's child, and is killed.
+//! Each request is handled in a child that the launcher forks, the attendant, so that the processes
+//! which one program leaves behind are told apart from those of another. Processes that outlive a
+//! killed attendant become children of the launcher, which kills them.
 
 use super::attendant::{self, Attendance};
 use super::groups::{ProgramCgroups, ProgramPlace};
@@ -21,54 +22,56 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The number of a route, in bytes.
+/// The size of a route's number.
 const ROUTE_BYTES: usize = size_of::<u64>();
 
-/// No question is longer.
+/// The longest question.
 const MOST_QUESTION_BYTES: usize = 64;
 
-/// How often is looked whether attendants have ended, and otherwise.
+/// The interval at which ended attendants are looked for while there are some, and the longest wait
+/// while there are none.
 const LOOK_MS: u64 = 1000;
 const IDLE_MS: u64 = 60_000;
 
 /// The routes by their numbers.
 type ReadyRoutes = HashMap<u64, ReadyRoute>;
 
-/// What the process knows.
+/// The state of the launcher.
 struct CgiLauncher {
     socket: MessageSocket,
     file: PathBuf,
-    /// The copy of it that stages share.
+    /// The copy of the file that stages share.
     copy: Option<PathBuf>,
     routes: ReadyRoutes,
-    /// Those before: requests that were begun before a reload may still come.
+    /// The routes before the last reload: requests that were begun before it may still come.
     earlier: ReadyRoutes,
-    /// What was read last, and does not hold yet.
+    /// What was read last, and is not in force yet.
     read: Option<ReadyRoutes>,
-    /// What each attendant is for, by its number.
+    /// The attendants by process number, and what each is for.
     attendants: HashMap<u32, Attended>,
     /// The control groups of programs.
     groups: ProgramCgroups,
-    /// Programs are ended before this process is, where memory is short; `None` where that cannot be told.
+    /// The order in which the kernel kills processes when memory is short: programs before this
+    /// process; `None` where it cannot be set.
     order: Option<EndingOrder>,
 }
 
 /// What an attendant is for: a route, and the control group of its program.
 type Attended = (u64, Option<ProgramPlace>);
 
-/// What comes next in a process.
+/// What a process does next.
 enum NextStep {
     /// The server has ended.
     Over,
-    /// This process was made for a request.
+    /// This process is a child that was forked for a request.
     Attend(Box<Attendance>),
 }
 
-/// Has the programs of `file` run as it is told on standard input, until that ends. `copy` is the copy of the file
-/// that stages share.
+/// Runs the programs of `file` that the server asks for on standard input, until that is closed.
+/// `copy` is the copy of the file that stages share.
 ///
 /// # Errors
-/// Why it cannot begin, or hear the server.
+/// Why the launcher cannot begin, or cannot receive from the server.
 pub fn run(file: &Path, copy: Option<&Path>) -> io::Result<()> {
     let order = EndingOrder::of_this_process().ok();
     begin("forebay-cgi", true)?;
@@ -85,8 +88,8 @@ pub fn run(file: &Path, copy: Option<&Path>) -> io::Result<()> {
     };
     match launcher.serve()? {
         NextStep::Attend(attendance) => {
-            // of the server an attendant has that connection alone; what the launcher has locked stays so until this
-            // ends, too
+            // the attendant keeps only its connection of the server's; the lock on the groups stays
+            // until the attendant ends, too
             let _groups = std::mem::take(&mut launcher.groups);
             drop(launcher);
             attendant::attend(&attendance)
@@ -101,7 +104,7 @@ pub fn run(file: &Path, copy: Option<&Path>) -> io::Result<()> {
 }
 
 impl CgiLauncher {
-    /// Does what the server asks, until that has ended.
+    /// Does what the server asks, until the server has ended.
     fn serve(&mut self) -> io::Result<NextStep> {
         loop {
             self.look_after();
@@ -119,18 +122,19 @@ impl CgiLauncher {
                         return Ok(next);
                     }
                 }
-                // there was no descriptor for it: the server sees that the connection is closed
+                // the descriptor was lost for lack of a free one: the server sees a closed connection
                 (Ok(_), None) => {}
                 (Err(_), _) => match LaunchRequest::decode(&message) {
                     Some((asked, request)) => self.hear(asked, &request)?,
-                    // a server that says what it cannot is not the one that has started this process any more
+                    // a server that sends something invalid is not the program that has started
+                    // this process any more
                     None => return Ok(NextStep::Over),
                 },
             }
         }
     }
 
-    /// Takes note of attendants that have ended.
+    /// Removes attendants that have ended from the list.
     fn look_after(&mut self) {
         let ended = cgi::reap();
         if ended.is_empty() {
@@ -145,12 +149,12 @@ impl CgiLauncher {
         if was_killed {
             say(format_args!("the process of a CGI program was killed, and the program with it"));
         }
-        // what is no attendant has lost one
+        // a child that is not an attendant is an orphan whose attendant has ended
         let own: Vec<u32> = self.attendants.keys().copied().collect();
         cgi::end_others(&own);
     }
 
-    /// Has a request attended to. Says what comes next in the process that does.
+    /// Forks an attendant for a request. In the child, the result is its next step.
     fn begin(&mut self, number: u64, connection: OwnedFd) -> Option<NextStep> {
         let route = self.routes.get(&number).or_else(|| self.earlier.get(&number))?;
         let running = self.attendants.values().filter(|(route, _)| *route == number).count();
@@ -159,6 +163,7 @@ impl CgiLauncher {
         }
         let place = self.groups.take(number, &route.route.limits);
         let set_order = |is_early| self.order.iter().for_each(|order| order.set(is_early));
+        // the child inherits its order from the launcher, so it is set before the fork and reset after
         set_order(true);
         let forked = cgi::fork();
         if !matches!(forked, Ok(Forked::Child)) {
@@ -197,7 +202,7 @@ impl CgiLauncher {
             LaunchRequest::Run { .. } => LaunchReply::failed("this process runs no commands"),
         };
         match self.socket.send(&reply.encode(asked)) {
-            // its end is heard next
+            // the next receive sees that the server has ended
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             sent => sent,
         }

@@ -1,8 +1,9 @@
-//! What is said between the server and a program that runs: its input out of records, its output and its words for the
-//! log into records, neither further than the other side takes it; and what the program may take of the machine.
+//! Passes bytes between the server and a program that runs: the request's body to its input, and
+//! its output and standard error into records, neither further than the other side takes it. It
+//! also enforces what the program may use of the machine.
 //!
-//! A request is over when the program ends, not when its output does: what it has started by then is killed, so that
-//! the place of a request is free when nothing of it is left.
+//! A request is over when the program ends, not when its output does. The processes it has left are
+//! killed then, so that nothing of a request is left when its place is free.
 
 use super::groups::ProgramPlace;
 use super::records::{self, RequestRecords};
@@ -14,53 +15,54 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// So much waits for the program, or for the server, at most; then nothing more is read.
+/// The most bytes that wait for the program, or for the server. At that many, reading pauses.
 const WAITING_BYTES: usize = 128 * 1024;
 
 const READ_BYTES: usize = 32 * 1024;
 
-/// So much of what a program says on standard error is passed on: the server keeps 8 KiB of a request, and is told last
-/// why a program was killed.
+/// The most bytes of a program's standard error that are passed on. The server keeps 8 KiB of a
+/// request; the last of it is for why a program was killed.
 const MOST_ERROR_BYTES: usize = 7 * 1024;
 
-/// How often is looked what the processes of a request take.
+/// How often the resources of a request's processes are checked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a program may live on once it has closed its output.
+/// How long a program may live on after it has closed its output.
 const SILENT: Duration = Duration::from_secs(5);
 
-/// What is answered where no program has.
+/// The answer where the program has given none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CgiRefusal {
-    /// The status, and its words; without it the server answers as where an application has said nothing.
+    /// The status line's code and text. Without it the server answers as for an application that
+    /// has said nothing.
     pub(super) status: Option<&'static str>,
-    /// What the log is told.
+    /// The reason, for the log.
     pub(super) why: String,
 }
 
-/// How a program has ended.
+/// The way a program has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PumpEnd {
-    /// All that it has said was passed on. The log is told this, if it is something.
+    /// All output was passed on. The text is for the log, if it is not empty.
     Answered(String),
-    /// It was killed before it has said anything.
+    /// The program was killed before it has written anything.
     Unanswered(CgiRefusal),
-    /// It was killed in the middle of its answer, for this reason.
+    /// The program was killed in the middle of its answer, for this reason.
     BrokenOff(String),
-    /// The server wants no answer any more.
+    /// The server does not want the answer any more.
     Left,
 }
 
-/// Why a program is killed.
+/// The reason why a program is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KillReason {
-    /// Its client has left.
+    /// The client has left.
     Left,
     Time,
     Output,
     Memory,
     Processes,
-    /// It has closed its output, and has gone on.
+    /// The program has closed its output, and has gone on.
     Silent,
 }
 
@@ -70,14 +72,15 @@ pub(super) struct Pump<'p> {
     request: &'p mut RequestRecords,
     program: RunningCgi,
     limits: &'p CgiLimits,
-    /// The control group of the program, and how many of its processes the kernel had ended for want of memory before.
+    /// The control group of the program, and how many of its processes the kernel had killed for
+    /// lack of memory before.
     place: Option<(&'p ProgramPlace, u64)>,
-    /// What the server has not taken yet.
+    /// Bytes for the server that it has not taken yet.
     out: Vec<u8>,
     buffer: Vec<u8>,
     has_output: bool,
     has_errors: bool,
-    /// How it has ended.
+    /// The exit code, or the signal that ended the program.
     ended: Option<Result<i32, i32>>,
     killed: Option<KillReason>,
     output_bytes: u64,
@@ -114,7 +117,7 @@ impl<'p> Pump<'p> {
         }
     }
 
-    /// Goes on until all is said.
+    /// Passes bytes on until the request is over.
     pub(super) fn run(mut self) -> io::Result<PumpEnd> {
         loop {
             if self.killed.is_some() && self.ended.is_none() {
@@ -123,7 +126,7 @@ impl<'p> Pump<'p> {
             if self.killed == Some(KillReason::Left) {
                 return Ok(PumpEnd::Left);
             }
-            // what was killed for what it has taken says nothing more
+            // the output of a program that was killed is not waited for
             let is_over = self.ended.is_some() && (!self.has_output || self.killed.is_some());
             if is_over && self.out.is_empty() {
                 return Ok(self.outcome());
@@ -133,11 +136,11 @@ impl<'p> Pump<'p> {
         }
     }
 
-    /// Ends it and all that it has started: nobody holds its output then.
+    /// Ends the program and all that it has started, so that no process holds its output.
     fn end(&mut self) -> io::Result<()> {
         self.program.input.take();
         let ended = self.program.end();
-        // where the kernel ends a whole group, nothing is begun meanwhile
+        // where the kernel kills a whole group, none of its processes can fork meanwhile
         self.place.iter().for_each(|(place, _)| place.kill());
         let ended = ended?;
         cgi::end_descendants();
@@ -148,7 +151,7 @@ impl<'p> Pump<'p> {
         Ok(())
     }
 
-    /// Whether the kernel has ended one of its processes because all together had what they may.
+    /// Whether the kernel has killed one of the processes because the group was at its memory limit.
     fn is_out_of_memory(&self) -> bool {
         self.place.is_some_and(|(place, before)| place.out_of_memory() > before)
     }
@@ -157,7 +160,8 @@ impl<'p> Pump<'p> {
     fn turn(&mut self) -> io::Result<()> {
         let ready = self.wait()?;
         let is_ready = |end| ready.iter().any(|(other, _)| *other == end);
-        // what has ended says nothing more: all of it is in the pipes, whoever else may hold them
+        // an ended program writes nothing more: all of its output is in the pipes, even if another
+        // process holds them open
         let is_last = self.ended.is_some() && self.has_room();
         if is_ready(PumpedEnd::Errors) || (is_last && self.has_errors) {
             self.read_errors();
@@ -206,25 +210,25 @@ impl<'p> Pump<'p> {
             add(PumpedEnd::Program, self.program.ended(), PollInterest::Read);
         }
         let next = match self.ended {
-            // what is left of its output is there
+            // the rest of the output is in the pipe: no need to wait
             Some(_) if self.has_output && has_room => Instant::now(),
             Some(_) => self.next_look,
             None => self.until.min(self.next_look),
         };
         let left = next.saturating_duration_since(Instant::now());
-        // a part of a millisecond is one
+        // rounded up, so that the wait does not end just before its time
         let left_ms = left.as_nanos().div_ceil(1_000_000) as u64;
         let ready = poll::wait_any(&fds, left_ms)?;
         let ready = ends.into_iter().zip(ready).filter(|(_, ready)| ready.ready);
         Ok(ready.map(|(end, ready)| (end, ready.ended || ready.broken)).collect())
     }
 
-    /// Whether more is read of what the program says.
+    /// Whether more of the program's output is read.
     fn has_room(&self) -> bool {
         self.out.len() < WAITING_BYTES
     }
 
-    /// Hears more of the body. Whether the server still wants an answer.
+    /// Receives more of the body. The result is whether the server still wants an answer.
     fn hear(&mut self) -> bool {
         if self.request.has_whole_body() {
             return true;
@@ -236,7 +240,7 @@ impl<'p> Pump<'p> {
         }
     }
 
-    /// Passes on what has come of the body; a program that reads none is none the wiser.
+    /// Writes what has come of the body to the program. A program that reads no input does not notice.
     fn write_input(&mut self) {
         match &self.program.input {
             Some(_) if self.request.body().is_empty() => {}
@@ -267,7 +271,7 @@ impl<'p> Pump<'p> {
             Received::Blocked => {}
             Received::Ended | Received::Broken => {
                 self.has_output = false;
-                // from here on it is on its way out, or lives on without a word
+                // the program either ends soon, or lives on without output
                 self.until = self.until.min(Instant::now() + SILENT);
             }
         }
@@ -296,7 +300,7 @@ impl<'p> Pump<'p> {
         }
     }
 
-    /// Looks whether its time is over, or whether it has taken more than it may.
+    /// Checks whether the program's time is over, and whether it has used more than it may.
     fn look(&mut self) {
         let now = Instant::now();
         if self.ended.is_some() {
@@ -317,7 +321,7 @@ impl<'p> Pump<'p> {
         }
     }
 
-    /// The first reason is the one.
+    /// Kills the program. The first reason is kept.
     fn kill(&mut self, reason: KillReason) {
         if reason == KillReason::Left {
             self.killed = Some(reason);
@@ -325,11 +329,11 @@ impl<'p> Pump<'p> {
         self.killed.get_or_insert(reason);
     }
 
-    /// What has become of it.
+    /// The end of the request, from the way the program ended.
     fn outcome(&self) -> PumpEnd {
         let limits = self.limits;
         let why = match self.killed {
-            // one that has closed its output has answered
+            // a program that has closed its output has answered
             None | Some(KillReason::Left | KillReason::Silent) => {
                 return PumpEnd::Answered(self.last_word());
             }
@@ -355,7 +359,7 @@ impl<'p> Pump<'p> {
         }
     }
 
-    /// What the log is told of how it has ended, if that is not as a program should.
+    /// The text for the log where the program has not ended as it should.
     fn last_word(&self) -> String {
         match self.ended {
             Some(Ok(0)) | None => String::new(),
@@ -368,19 +372,19 @@ impl<'p> Pump<'p> {
     }
 }
 
-/// At which end something can be done.
+/// An end of a pipe or socket at which something can be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PumpedEnd {
-    /// The server has said something.
+    /// The server has sent something.
     Server,
-    /// It takes more.
+    /// The server takes more.
     Taken,
-    /// The program takes more.
+    /// The program takes more input.
     Input,
-    /// It has said something.
+    /// The program has written to its standard output.
     Output,
-    /// It has said something for the log.
+    /// The program has written to its standard error.
     Errors,
-    /// It has ended.
+    /// The program has ended.
     Program,
 }

@@ -1,7 +1,7 @@
-//! FastCGI from the side of an application: what the server says, in and out of records (FastCGI 1.0 §3.3). Pure.
+//! FastCGI from the side of an application: the messages of both sides as records (FastCGI 1.0 §3.3). Pure.
 //!
-//! The server is the one that has started this process, and asks one thing on each connection. Whatever else comes is
-//! no request, and ends the connection.
+//! The server that has started this process sends one request on each connection. Anything else is
+//! not a request, and ends the connection.
 
 use forebay_upstream::fastcgi::MOST_CONTENT_BYTES;
 
@@ -10,7 +10,7 @@ type NamedValues<'r> = Vec<(&'r [u8], &'r [u8])>;
 
 const HEADER_BYTES: usize = 8;
 
-/// A head is never so long that the variables made of it would be.
+/// The limit for the variables of a request, which a valid head never reaches.
 const MOST_PARAMS_BYTES: usize = 4 * 1024 * 1024;
 
 const BEGIN: u8 = 1;
@@ -21,14 +21,14 @@ const STDIN: u8 = 5;
 const STDOUT: u8 = 6;
 const STDERR: u8 = 7;
 
-/// What has come is no request.
+/// The error for bytes that are not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRequest;
 
 /// A request, as far as it has come.
 #[derive(Clone, Debug, Default)]
 pub struct RequestRecords {
-    /// What is no whole record yet.
+    /// The bytes of a record that is not complete yet.
     partial: Vec<u8>,
     has_begun: bool,
     params: Vec<u8>,
@@ -38,10 +38,10 @@ pub struct RequestRecords {
 }
 
 impl RequestRecords {
-    /// Takes what has come.
+    /// Takes received bytes.
     ///
     /// # Errors
-    /// If it is no request.
+    /// If the bytes are not a request.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), NoRequest> {
         self.partial.extend_from_slice(bytes);
         let mut at = 0;
@@ -57,7 +57,7 @@ impl RequestRecords {
                 (STDIN, false) if self.has_params && !self.has_body => {
                     self.body.extend_from_slice(&self.partial[content]);
                 }
-                // ABORT among them: nobody waits for an answer
+                // ABORT, too: the server does not wait for an answer any more
                 _ => return Err(NoRequest),
             }
             at += whole;
@@ -69,33 +69,34 @@ impl RequestRecords {
         Ok(())
     }
 
-    /// Whether nothing of it has come.
+    /// Whether nothing of the request has come.
     fn is_new(&self) -> bool {
         !self.has_begun && !self.has_params && self.params.is_empty()
     }
 
-    /// What the request says of itself, once all of it has come.
+    /// The variables of the request, once all of them have come.
     pub fn params(&self) -> Option<Result<NamedValues<'_>, NoRequest>> {
         self.has_params.then(|| pairs(&self.params))
     }
 
-    /// What has come of the body, and was not taken away.
+    /// The bytes of the body that have come and were not consumed.
     pub fn body(&self) -> &[u8] {
         &self.body
     }
 
-    /// So many bytes of that are dealt with.
+    /// Removes `count` bytes from the front of the body.
     pub fn consume(&mut self, count: usize) {
         self.body.drain(..count.min(self.body.len()));
     }
 
-    /// Whether nothing more of the body comes.
+    /// Whether the body is complete.
     pub fn has_whole_body(&self) -> bool {
         self.has_body
     }
 }
 
-/// The first record: its kind, where its content is, and how long it is. `None` if it is not whole.
+/// The first record: its kind, where its content is, and how long the record is;
+/// `None` if it is not complete.
 fn record(bytes: &[u8]) -> Result<Option<(u8, std::ops::Range<usize>, usize)>, NoRequest> {
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let [version, kind, id_high, id_low, high, low, padding, _] = *header;
@@ -111,7 +112,7 @@ fn record(bytes: &[u8]) -> Result<Option<(u8, std::ops::Range<usize>, usize)>, N
     Ok(is_whole.then_some((kind, HEADER_BYTES..HEADER_BYTES + content, whole)))
 }
 
-/// Names with values (§3.4).
+/// Pairs of names and values (§3.4).
 fn pairs(mut rest: &[u8]) -> Result<NamedValues<'_>, NoRequest> {
     let mut pairs = Vec::new();
     while !rest.is_empty() {
@@ -143,17 +144,17 @@ fn push(kind: u8, content: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends what a program has answered.
+/// Appends a record with a program's standard output.
 pub fn stdout(bytes: &[u8], out: &mut Vec<u8>) {
     push(STDOUT, bytes, out);
 }
 
-/// Appends what a program has said for the log.
+/// Appends a record with text for the log.
 pub fn stderr(bytes: &[u8], out: &mut Vec<u8>) {
     push(STDERR, bytes, out);
 }
 
-/// Appends that the answer is whole.
+/// Appends the record that ends the answer.
 pub fn end(out: &mut Vec<u8>) {
     push(END, &[0; 8], out);
 }
@@ -165,7 +166,7 @@ mod tests {
     use forebay_upstream::fastcgi::{self, FastCgiPiece, FastCgiReader};
     use proptest::prelude::*;
 
-    /// A beginning and its variables.
+    /// A BEGIN record and the variables.
     fn begun(pairs: &[(&str, &str)]) -> Vec<u8> {
         let mut bytes = vec![1, BEGIN, 0, 1, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
         let mut text = Vec::new();
@@ -176,7 +177,7 @@ mod tests {
             text.extend(value.as_bytes());
         }
         push(PARAMS, &text, &mut bytes);
-        // the length of the body is the last to be known, and ends them
+        // the length of the body comes last, followed by the empty record that ends the variables
         fastcgi::length(7, &mut bytes);
         bytes
     }

@@ -1,15 +1,16 @@
-//! A route, ready for its programs to be run: who runs them is known, and is not root.
+//! A CGI route whose programs can be run: their user is known, and is not root.
 
 use super::super::runs::account;
 use forebay_config::{Account, CgiRoute, Config};
 use forebay_sys::cgi::ProgramLimits;
 use forebay_sys::privileges::{self, SystemUser};
 
-/// So many more processes and threads a user of its own may have: those of a request that has just ended.
+/// The number of processes and threads that a user may have beyond the limits of its routes: those
+/// of a request that has just ended.
 const MORE_PROCESSES: u64 = 64;
 
-/// How many processes and threads a user may have whom one or several routes name: the kernel counts them for the user,
-/// so that a route must not be bounded by what another one has.
+/// How many processes and threads `user` may have: the sum over all routes that name this user. The
+/// kernel counts them per user, so that one route's limit must not bound another's programs.
 fn most_of(user: u32, config: &Config) -> Result<u64, String> {
     let mut most = MORE_PROCESSES;
     for route in super::of(config) {
@@ -26,9 +27,9 @@ fn most_of(user: u32, config: &Config) -> Result<u64, String> {
 #[derive(Clone, Debug)]
 pub(super) struct ReadyRoute {
     pub(super) route: CgiRoute,
-    /// Who runs them, if that is another user than this process is.
+    /// The user who runs the programs, if it is not the user of this process.
     pub(super) user: Option<SystemUser>,
-    /// How many processes and threads that user may have, if it was named for the route and is not the server's.
+    /// How many processes and threads that user may have, if the route names it and it is not the server's.
     of_user: Option<u64>,
 }
 
@@ -36,7 +37,7 @@ impl ReadyRoute {
     /// The route, if this process may run its programs.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it may not.
     pub(super) fn new(route: CgiRoute, config: &Config) -> Result<ReadyRoute, String> {
         let own = privileges::current();
         let programs = route.programs.path().display();
@@ -68,13 +69,14 @@ impl ReadyRoute {
         Ok(ReadyRoute { route, user, of_user })
     }
 
-    /// What each of its processes may have.
+    /// The limits of each process of the route.
     pub(super) fn limits(&self) -> ProgramLimits {
-        // the server's user has its threads, and whatever else it runs
+        // the server's user also has the server's threads, and whatever else it runs
         ProgramLimits { memory_bytes: self.route.limits.memory.0, of_user: self.of_user }
     }
 
-    /// So many requests at once, and some that have just ended.
+    /// The largest number of attendants: one for each request at once, and as many again for
+    /// requests that have just ended.
     pub(super) fn most_attendants(&self) -> usize {
         usize::try_from(self.route.in_flight)
             .unwrap_or(usize::MAX)

@@ -1,4 +1,4 @@
-//! Which program is meant by a path: the first file on the way beneath the directory of the route.
+//! The program that a path means: the first file on the way beneath the directory of the route.
 
 use super::route::ReadyRoute;
 use forebay_config::CgiPrograms;
@@ -11,33 +11,33 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Deeper than this nothing is looked for.
+/// The largest number of parts of a path that are looked at.
 const MOST_PARTS: usize = 32;
 
 /// A program and how it was found.
 #[derive(Debug)]
 pub(super) struct MeantProgram {
-    /// What is run.
     pub(super) program: ProgramFile,
-    /// Where it is.
+    /// The path at which it was found.
     pub(super) file: PathBuf,
-    /// How much of the path names it; what follows is its own.
+    /// How much of the path names the program; the rest is for the program.
     pub(super) used: usize,
 }
 
-/// Why nothing is run.
+/// The reason why no program is run.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoProgram {
-    /// There is none.
+    /// There is no program at this path.
     Nowhere,
-    /// There is one that is not run, which is why.
+    /// The program exists but must not be run, for this reason.
     Forbidden(String),
-    /// It cannot be looked for, which is why.
+    /// The search failed, for this reason.
     Failed(String),
 }
 
 impl NoProgram {
-    /// Why `shown` cannot be opened: this process looks for it as the user who would run it.
+    /// The error for `shown`, which cannot be opened. This process searches as the user
+    /// who would run the program.
     fn of(shown: &Path, error: &io::Error) -> NoProgram {
         let why = format!("cannot open {}: {error}", shown.display());
         match error.kind() {
@@ -49,7 +49,7 @@ impl NoProgram {
     }
 }
 
-/// The program that is meant by what follows the path of a route.
+/// The program that a path means; `path` is the part after the route's path.
 pub(super) fn find(route: &ReadyRoute, path: &[u8]) -> Result<MeantProgram, NoProgram> {
     match &route.route.programs {
         CgiPrograms::Beneath(directory) => beneath(directory, path),
@@ -57,7 +57,7 @@ pub(super) fn find(route: &ReadyRoute, path: &[u8]) -> Result<MeantProgram, NoPr
     }
 }
 
-/// The one that the operator has named, whatever links lead to it.
+/// The one program that the operator has named, whatever links lead to it.
 fn one(program: &Path) -> Result<MeantProgram, NoProgram> {
     let shown = program.display();
     let failed = |error: io::Error| NoProgram::of(program, &error);
@@ -75,7 +75,7 @@ fn one(program: &Path) -> Result<MeantProgram, NoProgram> {
     }
 }
 
-/// The path that a program is told, which runs in another directory than this process.
+/// The absolute path of a program, for the program itself, which runs in another directory than this process.
 fn told(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -85,7 +85,7 @@ fn beneath(directory: &Path, path: &[u8]) -> Result<MeantProgram, NoProgram> {
     let Some(names) = path.strip_prefix(b"/") else { return Err(NoProgram::Nowhere) };
     let mut end = 0;
     for part in names.split(|byte| *byte == b'/').take(MOST_PARTS) {
-        // nor are there detours: what begins with a dot is for nobody, and nothing has an empty name
+        // hidden files are not served, and an empty name would be a detour
         if part.is_empty() || part.starts_with(b".") || part.contains(&0) {
             return Err(NoProgram::Nowhere);
         }

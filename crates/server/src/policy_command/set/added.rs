@@ -8,17 +8,18 @@ use forebay_config::table::Section;
 use forebay_config::{Config, RuleConfig};
 use forebay_policy::near::nearest;
 
-/// Whose the rules are that were added from the command line. No program is called that.
+/// The owner of the rules that were added by command. No program can have this name.
 const OPERATOR: &str = "policy rule add";
 
 fn is_added(rule: &RuleConfig) -> bool {
     rule.owner.as_deref() == Some(OPERATOR)
 }
 
-/// `config` with one rule more, before all others, which these assignments `KEY=VALUE` make; and a line that says so.
+/// Adds a rule to `config`, before all others, with these assignments `KEY=VALUE`. The
+/// result has a line about it.
 ///
 /// # Errors
-/// The first assignment that is wrong, or what is wrong with all together.
+/// The first wrong assignment, or the error in all of them together.
 pub fn add_rule(
     config: &Config,
     name: &str,
@@ -47,10 +48,10 @@ pub fn add_rule(
     Ok((changed, format!("the rule {name:?} stands before all others\n")))
 }
 
-/// `config` without a rule that was added from the command line, and a line that says so.
+/// Removes a rule that was added by command. The result has a line about it.
 ///
 /// # Errors
-/// There is none of this name.
+/// If no such rule has this name.
 pub fn remove_rule(config: &Config, name: &str) -> Result<(Config, String), SetError> {
     let is_it = |rule: &RuleConfig| {
         is_added(rule) && rule.name.as_ref().is_some_and(|known| known.as_str() == name)
@@ -63,7 +64,7 @@ pub fn remove_rule(config: &Config, name: &str) -> Result<(Config, String), SetE
     }
 }
 
-/// `config` without the rules that were added from the command line, and a line for each.
+/// Removes all rules that were added by command. The result has a line for each.
 pub fn without_added(config: &Config) -> (Config, String) {
     let mut changed = config.clone();
     changed.rules.retain(|rule| !is_added(rule));

@@ -1,4 +1,4 @@
-//! One assignment: a target such as `gold.delay`, a value, and what the setting was before.
+//! An assignment: a target such as `gold.delay` and a value.
 
 use super::error::SetError;
 use super::{NONE, NOT_SET};
@@ -9,13 +9,13 @@ use forebay_policy::PolicyFault;
 use forebay_policy::near::nearest;
 use toml_edit::Value as Toml;
 
-/// What a setting was, if it was set, and what it is.
+/// The old value of a setting, if it was set, and the new one.
 pub(super) type Change = (Option<String>, String);
 
-/// Gives `target`, `NAME.KEY` or `agent`, this value.
+/// Sets `target`, `NAME.KEY` or `agent`, to this value.
 ///
 /// # Errors
-/// Nothing has this name or setting, or the value is wrong.
+/// The name or the setting does not exist, or the value is wrong.
 pub(super) fn one(config: &mut Config, target: &str, value: &str) -> Result<Change, SetError> {
     if target == "agent" {
         return assign(config, target, target, value);
@@ -31,7 +31,7 @@ pub(super) fn one(config: &mut Config, target: &str, value: &str) -> Result<Chan
     let mut found: Option<(String, &str, Settable<'_>)> = None;
     for (name, named) in classes.chain(rules) {
         let key = target.strip_prefix(&*name).and_then(|rest| rest.strip_prefix('.'));
-        // a class and a rule may have the same name, and one name may begin with another
+        // a class and a rule may have the same name, and a name may be the beginning of another
         let is_better = |key: &&str| match &found {
             Some((known, other, of)) => (named.has(key), name.len()) > (of.has(other), known.len()),
             None => true,
@@ -58,14 +58,14 @@ pub(super) fn one(config: &mut Config, target: &str, value: &str) -> Result<Chan
     }
 }
 
-/// What can be given a value.
+/// A section whose settings can be assigned.
 pub(super) enum Settable<'c> {
     Class(&'c mut ClassConfig),
     Rule(&'c mut RuleConfig),
 }
 
 impl Settable<'_> {
-    /// The list that the section stands in.
+    /// The list of the configuration that has the section.
     pub(super) fn list(&self) -> &'static str {
         match self {
             Settable::Class(_) => "class",
@@ -73,7 +73,8 @@ impl Settable<'_> {
         }
     }
 
-    /// All but the name, by which it is known; the limits of a rule as a whole too.
+    /// The keys that can be assigned: all but the name, which identifies the section, and the
+    /// limits of a rule as a whole, too.
     pub(super) fn keys(&self) -> Vec<&'static str> {
         let mut keys: Vec<&'static str> = match self {
             Settable::Class(_) => ClassConfig::SETTINGS.iter().map(|setting| setting.key).collect(),
@@ -113,7 +114,7 @@ pub(super) fn assign<T: Section>(
     Ok((before, (setting.at)(section).show()))
 }
 
-/// The value is probably meant for the first setting of the subsection `key`.
+/// The error for a value assigned to a subsection: it suggests the subsection's first setting.
 fn several<T: Section>(key: &str, target: &str, value: &str) -> SetError {
     let first = T::SETTINGS.iter().find(|setting| setting.subsection() == key);
     let near = first.map_or_else(String::new, |first| {
@@ -124,7 +125,7 @@ fn several<T: Section>(key: &str, target: &str, value: &str) -> SetError {
     SetError::Several { target: target.to_owned(), near }
 }
 
-/// Removes a setting, or all that are in a subsection.
+/// Removes a setting, or all settings of a subsection.
 fn remove<T: Section>(section: &mut T, key: &str) -> Result<Change, Wrong> {
     let mut before = Vec::new();
     let of_it = |setting: &&Setting<T>| setting.key == key || setting.subsection() == key;
@@ -157,7 +158,7 @@ fn set_list<T: Section>(setting: &Setting<T>, section: &mut T, text: &str) -> Re
         Some(Ok(Toml::Array(items))) => {
             items.iter().map(|item| item.as_str().map(str::to_owned)).collect()
         }
-        // an IPv6 address may stand in brackets too
+        // an IPv6 address has brackets, too
         _ => Some(vec![text.to_owned()]),
     };
     let value = (setting.at)(section);
@@ -169,14 +170,14 @@ fn set_list<T: Section>(setting: &Setting<T>, section: &mut T, text: &str) -> Re
     items.iter().try_for_each(|item| setting.set(section, item))
 }
 
-/// Checks the settings together, as if a file said them.
+/// Checks the settings together, as those of a file.
 ///
 /// # Errors
-/// The first settings that do not go together.
+/// The first settings that conflict.
 pub(super) fn check(config: &Config) -> Result<(), SetError> {
     let Some((at, mut wrong)) = at_odds(config) else { return Ok(()) };
     if let Wrong::Taken { place, .. } = &mut wrong {
-        // in a text that is kept nowhere
+        // the place would be in a text that is not kept
         *place = None;
     }
     let number = |list| {

@@ -1,74 +1,74 @@
-//! What is wrong with an assignment, a rule that is added, or all of them together.
+//! Errors of assignments, and of rules that are added by command.
 
 use super::NONE;
 use forebay_config::Wrong;
 use forebay_config::spared::SparedBan;
 use std::fmt;
 
-/// Why nothing is set.
+/// The reason why nothing is changed.
 #[derive(Debug)]
 pub enum SetError {
-    /// Not an assignment.
+    /// The text is not an assignment.
     Form {
-        /// What was given.
+        /// The text.
         found: String,
     },
-    /// There is no such class or rule.
+    /// No class or rule has this name.
     NoSuch {
-        /// What was given.
+        /// The name.
         found: String,
-        /// The name that is probably meant.
+        /// A similar name, which is probably meant.
         near: Option<String>,
     },
-    /// It has no such setting.
+    /// The class or rule has no such setting.
     NoKey {
-        /// What it is: a class or a rule.
+        /// The kind: class or rule.
         list: &'static str,
-        /// Its name.
+        /// The name of the class or rule.
         name: String,
-        /// What was given.
+        /// The key.
         found: String,
-        /// The setting that is probably meant.
+        /// A similar setting, which is probably meant.
         near: Option<&'static str>,
     },
-    /// A value for what has settings of its own.
+    /// The value is for a subsection, which has settings of its own.
     Several {
-        /// What was to be set.
+        /// The target of the assignment.
         target: String,
-        /// An assignment that is probably meant.
+        /// An assignment with one of these settings, which is probably meant.
         near: String,
     },
-    /// A rule of which nothing is left.
+    /// The rule would have no settings left.
     SaysNothing {
-        /// Its name.
+        /// The name of the rule.
         name: String,
     },
-    /// The value is wrong, whatever stands beside it.
+    /// The value is wrong by itself.
     Value {
-        /// Of which setting.
+        /// The setting.
         key: String,
-        /// What is wrong.
+        /// The error.
         wrong: Wrong,
     },
-    /// No rule of this name was added from the command line.
+    /// No rule of this name was added by command.
     NotAdded {
-        /// What was given.
+        /// The name.
         name: String,
     },
-    /// A rule would ban somebody who is never banned.
+    /// The rule would ban an address that is never banned.
     Spared {
-        /// Its name.
+        /// The name of the rule.
         name: String,
-        /// Whom, and why not.
+        /// The address, and the reason why it is never banned.
         ban: SparedBan,
     },
-    /// Each value is right, but they do not go together.
+    /// The values are valid by themselves, but conflict.
     Together {
-        /// Of which class or rule: what it is, and its name.
+        /// The class or rule in question: its kind and its name.
         of: Option<(&'static str, String)>,
-        /// Which of its settings; empty if it is the whole.
+        /// The setting in question; empty for the whole section.
         key: String,
-        /// What is wrong.
+        /// The error.
         wrong: Box<Wrong>,
     },
 }

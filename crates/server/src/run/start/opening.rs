@@ -1,5 +1,5 @@
-//! What a server opens while it has its privileges, each by itself: sockets, the gate, keys, the firewall. What the server
-//! before has handed, or a process that was replaced has left, is taken first.
+//! Opens what needs privileges: sockets, the gate, keys, the firewall. What a predecessor has
+//! handed over, or a replaced process has left, is taken first.
 
 use crate::control_socket::{self, ControlSocket};
 use crate::firewall::relayed::{self, FirewallRelay};
@@ -26,34 +26,34 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The sockets of a plan, each loop's apart.
+/// The sockets of a plan.
 pub(super) struct TakenSockets {
-    /// Of each group of workers.
+    /// For each group of workers, the sockets of each loop.
     pub(super) of_groups: Vec<Vec<Vec<AcceptSocket>>>,
-    /// Of the admin listener, if there is one, and what that keeps to.
+    /// The sockets of the admin listener with its plan, if there is one.
     pub(super) of_admin: Option<(Vec<AcceptSocket>, AdminPlan)>,
 }
 
-/// The programs in the kernel, and who had them before.
+/// The gate, opened, and its former users.
 pub(super) struct OpenedGate {
     pub(super) gate: Option<Arc<KernelGate>>,
-    /// To the supervisor, which keeps them.
+    /// The connection to the supervisor, which keeps the programs in the kernel.
     pub(super) line: Option<GateLine>,
-    /// Another process has judged, or judges beside this one.
+    /// Whether another process has judged before this one, or judges beside it.
     pub(super) follows: bool,
 }
 
-/// What speaks with the firewall.
+/// The connections to the firewall.
 pub(super) struct OpenedFirewall {
-    /// This server's own, which keeps a right that the server gives up.
+    /// The helper process of this server, which keeps a privilege that the server gives up.
     pub(super) keeper: Option<FirewallKeeper>,
-    /// The table stays as the server before has left it.
+    /// Whether the table stays as the predecessor has left it.
     pub(super) keeps_table: bool,
-    /// The one of the supervisor.
+    /// The connection to the supervisor's firewall.
     pub(super) relay: Option<FirewallRelay>,
 }
 
-/// The configuration with what `forebay policy set` has changed in it for the process before.
+/// The configuration with the changes that `forebay policy set` has made at the process before.
 pub(super) fn with_overrides(config: Config, handed: &Handed, is_upgrade: bool) -> Config {
     if handed.overrides.is_empty() {
         return config;
@@ -66,8 +66,8 @@ pub(super) fn with_overrides(config: Config, handed: &Handed, is_upgrade: bool) 
     config
 }
 
-/// The sockets that are there already: those of the server before, of the program that this server is a part of, or of a
-/// service manager.
+/// The sockets that exist already: from the predecessor, from the program that this server is a
+/// part of, or from a service manager.
 pub(super) fn listeners(
     config: &Config,
     inheritance: Option<&mut Inheritance>,
@@ -80,7 +80,7 @@ pub(super) fn listeners(
     }
 }
 
-/// The socket for commands. A process that can connect can also send them.
+/// Opens the control socket. Any process that can connect to it can send commands.
 pub(super) fn control_socket(
     config: &Config,
     file: Option<&Path>,
@@ -88,7 +88,7 @@ pub(super) fn control_socket(
     lock_wait: &mut WaitBudget,
 ) -> Result<Option<ControlSocket>, RunError> {
     let mut none = WaitBudget::new(Duration::ZERO);
-    // all stages have their directory locked, and no other makes this socket
+    // all stages hold the directory's lock together, and no other process makes this socket
     let lock_wait = if config.place.is_some() { &mut none } else { lock_wait };
     let opened = match inheritance {
         Some(handed) => control_socket::open_handed(config, file, handed.control(), lock_wait),
@@ -100,7 +100,7 @@ pub(super) fn control_socket(
     opened.map_err(RunError::ControlSocket)
 }
 
-/// Loads the programs into the kernel, which only root can, or takes those of the process before.
+/// Loads the programs into the kernel, which needs root, or takes those of the process before.
 pub(super) fn gate(
     config: &Config,
     inheritance: Option<&mut Inheritance>,
@@ -115,7 +115,7 @@ pub(super) fn gate(
     Ok(OpenedGate { gate: gate.map_err(RunError::Gate)?, line, follows })
 }
 
-/// Opens the sockets that clients come to, as far as they are not there.
+/// Opens the sockets for clients that do not exist yet.
 pub(super) fn sockets(
     plan: &Plan,
     listeners: &mut Listeners,
@@ -137,8 +137,8 @@ pub(super) fn sockets(
     Ok(TakenSockets { of_groups, of_admin })
 }
 
-/// Reads certificates and their keys, which often root alone may. Clients resume sessions that the process before has
-/// begun.
+/// Reads certificates and their keys, which often only root may. The keys for session tickets come
+/// from the process before, so that clients can resume their sessions.
 pub(super) fn certificates(
     config: &Config,
     before: Option<&mut Handed>,
@@ -148,7 +148,7 @@ pub(super) fn certificates(
     certificates.map(Arc::new).map_err(RunError::Certificate)
 }
 
-/// Begins to speak with the firewall of the machine about clients at these addresses.
+/// Opens the connection to the machine's firewall, for clients of these addresses.
 pub(super) fn firewall(
     config: &Config,
     plan: &Plan,
@@ -158,7 +158,7 @@ pub(super) fn firewall(
     let table = inheritance.and_then(|handed| handed.handed.firewall.as_deref());
     let keeps_table = table == Some(config.firewall.table());
     let relay = relayed::open(&config.firewall).map_err(resources("the firewall's line"))?;
-    // that of stages is the supervisor's
+    // for stages, the supervisor has the helper
     let keeper = match line::has_supervisor() {
         true => Ok(None),
         false => firewall::open(&config.firewall, judged, &plan.policy, keeps_table),
