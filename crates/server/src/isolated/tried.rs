@@ -1,4 +1,4 @@
-//! Attempts at what code in a compromised stage could do. If [`WANTED`] is in the environment, each
+//! Attempts at what code in a compromised stage could do. If `WANTED` is in the environment, each
 //! stage makes them once it is confined, before it serves, and logs how each went. No attempt
 //! changes anything.
 //!
