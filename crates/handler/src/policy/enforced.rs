@@ -30,7 +30,7 @@ pub use kernel::{GivenAnswers, KernelGate, KernelTables, guard, is_built, makes_
 pub struct OfClasses<'l> {
     /// The address that their connections come to.
     pub address: SocketAddr,
-    /// Whether TLS is spoken there.
+    /// Whether TLS is spoken at that address.
     pub speaks_tls: bool,
     /// The sockets of each class, by rank.
     pub sockets: Vec<Vec<BorrowedFd<'l>>>,

@@ -449,8 +449,8 @@ impl Judge {
         ticket.take_charge().filter(|_| ticket.trace.policy == self.in_force.number)
     }
 
-    /// Has the kernel ignore a client, too, that the server ignores: it was refused by a limit just now,
-    /// or has come although it was. A client that is known by the word of a proxy sends no SYNs.
+    /// Has the kernel and the firewall ignore a client that the server ignores: a limit has refused it just
+    /// now, or did before and the client has come again. A client that a proxy has stated sends no SYNs itself.
     fn tell_ignored(&self, peer: &Peer, client: IpAddr, now_ns: u64) {
         let InForce { gate, dropped, state, .. } = &*self.in_force;
         if gate.is_none() && dropped.is_none() {

@@ -51,11 +51,11 @@ pub(super) struct RequestCharge {
 /// How a request counts among those at once.
 #[derive(Debug)]
 pub(super) enum AtOnceHold {
-    /// It counts for its rule, if that has such a limit, since it was admitted.
+    /// The request counts for its rule, if that has such a limit, since it was admitted.
     Counted(#[expect(dead_code, reason = "it counts until it is dropped")] policy::InFlightGuard),
-    /// Those at once of its rule, from when it has a place.
+    /// The request counts for its rule from when it has a place.
     Queued(Box<Queued>),
-    /// This, and its limit on requests has it wait for its turn.
+    /// The request counts in one of these ways, and also waits for its turn because of a limit on requests.
     Early(Box<EarlyHold>),
 }
 

@@ -146,7 +146,7 @@ impl Pass {
     }
 
     /// Hands the work on to another thread, for which it waits from now on. The work of that thread is
-    /// counted; if it hands on again, what follows is not.
+    /// counted; what follows after it is not.
     pub fn hand_on(mut self) -> Pass {
         self.pause();
         if self.runs() {
