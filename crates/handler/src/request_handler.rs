@@ -244,8 +244,8 @@ impl Handler for RequestHandler {
 }
 
 impl Hooks for RequestHandler {
-    /// Keeps the connection's place only: the receiver has the connection for good, and its request was
-    /// settled when it was taken.
+    /// Drops what is left of the connection here: the receiver has it for good, and its request was settled
+    /// when it was taken.
     fn hand_over(
         &mut self,
         handed: HandedOver<Option<Ticket>>,

@@ -10,9 +10,9 @@ pub struct LogChoice {
     /// The conditions that must hold. Among those about the same subject without a `!`, one must hold;
     /// with a `!`, each.
     pub conditions: Vec<LogCondition>,
-    /// Of the requests for which the conditions hold, one in this many has a line.
+    /// The sampling ratio: one in this many of the requests for which the conditions hold has a line.
     pub sample: u64,
-    /// Of the refused requests among those, again one in this many.
+    /// The further sampling ratio for refused requests: again one in this many of those.
     pub sample_refused: u64,
 }
 

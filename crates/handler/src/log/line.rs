@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 /// Writes a line in the common format, or in the combined one, which has two fields more; returns
-/// where the number of bytes is to be put.
+/// where the number of bytes belongs.
 ///
 /// `client - user [time] "METHOD target HTTP/1.1" status bytes "referer" "user agent"`. Text of the
 /// client is [quoted](push_quoted), including spaces in a user's name; `-` stands for a missing value.

@@ -170,11 +170,13 @@ impl Judge {
         let rule = decisions.class.and_then(RuleNumber::of);
         let trace = Trace { slot, rule, refused: None, brought, policy: *number };
         self.metrics.enter(slot, ClassEvent::Offered);
+        // a ban comes before every rule: what the kernel has charged for the request is given back
         if self.is_banned(client.ip(), RefusedAt::Request) {
             if let Some(rule) = charged {
                 state.refund_request(rule, ClientKey::of(client.ip()), now_ns);
             }
             self.refused(slot, RefusedAt::Request, RefusalReason::Banned);
+            // a proxy's connection has requests of other clients, too, and is not reset
             if is_own_connection(request.peer, client.ip()) {
                 return Verdict::Reset;
             }
@@ -450,7 +452,8 @@ impl Judge {
     }
 
     /// Has the kernel and the firewall ignore a client that the server ignores: a limit has refused it just
-    /// now, or did before and the client has come again. A client that a proxy has stated sends no SYNs itself.
+    /// now, or did before and the client has come again. A client that a proxy has stated sends no SYNs
+    /// itself.
     fn tell_ignored(&self, peer: &Peer, client: IpAddr, now_ns: u64) {
         let InForce { gate, dropped, state, .. } = &*self.in_force;
         if gate.is_none() && dropped.is_none() {

@@ -68,7 +68,7 @@ pub struct ClassCounts {
     pub core_waited_ns: u64,
     /// Jobs that are admitted and not finished now.
     pub unfinished: u32,
-    /// Of these, the jobs that have begun.
+    /// Jobs that have begun and are not finished now.
     pub running: u32,
 }
 

@@ -147,6 +147,7 @@ impl RequestHandler {
         };
         self.metrics.add(Counter::UpstreamAnswered, 1);
         let is_tunnel = self.standpoint().tunnel_of(request.head).is_some();
+        // a 2xx would mean to the client that the tunnel exists (RFC 8441 §4)
         if is_tunnel && (200..300).contains(&answer.status) {
             let ticket = ticket.as_ref();
             return self.refuse_for(&exchange.tag, request, ticket, 502, NOT_CHANGED, reply);

@@ -71,6 +71,7 @@ impl Process for RequestHandler {
         if let Some(ticket) = ticket {
             ticket.begin();
         }
+        // an ACME authority gets its answer whatever rules and the site say about the path
         if self.answers_authority(request, reply) {
             end_work(ticket);
             return ProcessOutcome::Replied;
@@ -87,6 +88,7 @@ impl Process for RequestHandler {
             self.refuse(status, reason, reply);
             return ProcessOutcome::Replied;
         }
+        // asked for behind the refusals above, so that no refused request holds a place
         if let Some(ticket) = ticket
             && ticket.needs_place()
             && let Some(outcome) = self.ask_for_place(request, ticket, reply)
