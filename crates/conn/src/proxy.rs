@@ -5,10 +5,9 @@
 //! TLS, names) is skipped.
 //!
 //! The header is read by code of our own because none of the small parsers does it as the server must:
-//! ppp
-//! refuses some headers that come in pieces, proxy-header takes any byte after `PROXY`, and both
-//! refuse a LOCAL header whose family promises addresses that are not there, which §2.2 has them
-//! skip. The fuzz target `proxy` compares with ppp.
+//! ppp refuses some headers that come in pieces, proxy-header takes any byte after `PROXY`, and both
+//! refuse a LOCAL header whose family promises addresses that are not there, which §2.2 has them skip.
+//! The fuzz target `proxy` compares with ppp.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;

@@ -16,8 +16,7 @@ pub enum Step<J> {
     /// Run this job for the request, then advance with [`RequestEvent::Done`].
     Job(RequestId, J),
     /// Put this request into the ready queue: it is answered in a turn that
-    /// [answers](crate::Context::answers) its rank,
-    /// with [`RequestEvent::Called`].
+    /// [answers](crate::Context::answers) its rank, with [`RequestEvent::Called`].
     Enqueue(RequestId),
     /// Hold this request back until this many milliseconds have passed; then advance with
     /// [`RequestEvent::Due`].
@@ -100,7 +99,8 @@ pub enum Await {
     /// Any of the four before, and the time at which an exchange checks whether its upstream still lives:
     /// when that time has come, nothing need be wrong (see [`Relay::looks`](crate::Relay::looks)).
     Link,
-    /// The same, for an exchange that no upstream has: this wait is over sooner than the one before it.
+    /// What [`Link`](Await::Link) says, for an exchange that no upstream has: this wait is over sooner
+    /// than the one before it.
     Rest,
 }
 

@@ -39,7 +39,7 @@ use std::sync::Arc;
 /// All applications of a configuration.
 #[derive(Debug, Default)]
 pub struct Applications {
-    /// By site, then by route.
+    /// The applications, by site, then by route.
     sites: Vec<Vec<Arc<Application>>>,
     /// The fields that deciding servers add to requests, by site: clients' fields of these names are
     /// dropped.

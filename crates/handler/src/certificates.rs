@@ -94,7 +94,7 @@ pub struct OfAdmin {
 pub enum Owner {
     /// The site with this name.
     Site(String),
-    /// Those of the admin listener.
+    /// The admin listener.
     Admin,
     /// The applications of the site with this name, for the certificates that they are shown.
     Applications(String),

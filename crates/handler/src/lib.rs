@@ -1,9 +1,9 @@
 //! The handler that an engine serves: requests in, answers out, and a line in the log.
 //!
-//! In a request's journey this crate decides about the request: whether it is served and in which order,
-//! what its answer is, whether an application is asked, what is logged. It brings `site`, `policy`,
-//! `upstream` and
-//! `tls` together, as a [`ServingSnapshot`](live::ServingSnapshot) of a configuration.
+//! In a request's journey this crate decides about the request: whether it is served and in which
+//! order, what its answer is, whether an application is asked, what is logged. It brings `site`,
+//! `policy`, `upstream` and `tls` together, as a [`ServingSnapshot`](live::ServingSnapshot) of a
+//! configuration.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -20,14 +20,14 @@ struct Echo {
     /// How many requests were given a ticket.
     judged: u32,
     settled: Vec<(u32, Settled)>,
-    /// What was asked for and never answered.
+    /// Requests that were never answered.
     given_up: Vec<String>,
     /// The tickets that log lines have seen.
     seen: Vec<Option<u32>>,
     /// How many requests asked to be enqueued, and which of them is refused.
     enqueued: u32,
     refused: Option<u32>,
-    /// What was asked and done, in this order.
+    /// The calls of the handler, in their order.
     trace: Vec<&'static str>,
 }
 
@@ -395,7 +395,8 @@ fn a_proxy_header_that_is_not_expected_is_a_malformed_request() {
     assert_eq!(closing, Some(Closing::Linger));
 }
 
-/// What a line says of the body if the last bytes of the answer, all of them for `None`, are never sent.
+/// The length of the body in the log line if the last bytes of the answer, all of them for `None`, are never
+/// sent.
 fn logged_without(unsent: Option<u64>) -> u64 {
     let (mut handler, mut worker) = (Echo::default(), Worker::new());
     let mut conn = Http1::default();
@@ -664,7 +665,7 @@ proptest! {
         prop_assert_eq!(play(&pieces, ConnectionLimits::default(), budget), expected);
     }
 
-    /// Whatever a stranger sends, the connection comes to rest.
+    /// The connection comes to rest, whatever bytes are sent.
     #[test]
     fn no_input_panics_or_spins(
         bytes in proptest::collection::vec(any::<u8>(), 0..300),

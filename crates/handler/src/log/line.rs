@@ -97,7 +97,7 @@ pub struct Subject<'s> {
     pub client: IpAddr,
     /// The user that the client has proved to be.
     pub user: Option<&'s [u8]>,
-    /// What was agreed with the client; `None` on a plain connection.
+    /// The result of the TLS handshake; `None` on a plain connection.
     pub secured: Option<&'s Secured>,
     /// The verdict on the request.
     pub judged: TraceWords<'s>,

@@ -1,5 +1,5 @@
-//! What the span of a request says of it: names by the semantic conventions of OpenTelemetry for HTTP servers, and
-//! `forebay.*` for what only this server knows.
+//! The attributes of a request's span: names by the semantic conventions of OpenTelemetry for HTTP
+//! servers, and `forebay.*` for what only this server knows.
 
 use super::span::TraceSpan;
 use crate::log::LogEntry;
