@@ -193,7 +193,7 @@ mod tests {
         let stated = Some("192.0.2.7:4711".parse().unwrap());
         assert_eq!(client(b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n"), stated);
         assert_eq!(client(&v2(0x21, 0x11, &V4)), stated);
-        // with extensions behind
+        // a header with extensions
         assert_eq!(client(&v2(0x21, 0x11, &[&V4[..], &[4, 0, 2, 0, 0]].concat())), stated);
         let stated = Some("[2001:db8::7]:1".parse().unwrap());
         assert_eq!(client(b"PROXY TCP6 2001:db8::7 ::1 1 80\r\n"), stated);

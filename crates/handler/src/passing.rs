@@ -167,7 +167,7 @@ impl PassingExchange {
                 over => *end = Some(over),
             }
             if *end == Some(RelayRead::End) {
-                // the upstream's place is free now: others need not wait for this client
+                // frees the upstream's place: other requests need not wait for this client
                 self.exchange.leave();
             }
         }

@@ -95,8 +95,8 @@ struct Partial {
 
 /// What a request that is kept waits for.
 enum KeptFor<H: HandlerTypes> {
-    /// For this job, after which it is known what answers. The job is to be started, or is running if it
-    /// is gone. Until then nothing of the body is received.
+    /// For this job, after which it is known what answers. The job must be started; without it here, it
+    /// is running. Until then nothing of the body is received.
     Deciding(Option<H::Job>),
     /// For its body, which is discarded.
     Body(BodyDecoder),
@@ -106,7 +106,7 @@ enum KeptFor<H: HandlerTypes> {
     Whole,
     /// For its turn.
     Ready,
-    /// For this job, which is to be started, or is running if it is gone.
+    /// For this job, which must be started; without it here, it is running.
     Job(Option<H::Job>),
     /// To be handed over.
     HandOver,

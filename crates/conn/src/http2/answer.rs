@@ -311,7 +311,7 @@ impl<H: HandlerRoles> Http2<H> {
                     self.respond_kept(cx, stream, page, true);
                 }
             }
-            // its file was not read in time
+            // the file was not read in time
             LiveState::Answered(_) | LiveState::Relaying(_) => {
                 self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
             }

@@ -125,8 +125,8 @@ enum LiveState<H: HandlerRoles> {
 /// What a request that is not answered waits for. The job is in a box, because most requests wait for
 /// none.
 enum KeptFor<J> {
-    /// For this job, after which it is known what answers. The job is to be started, or is running if it
-    /// is gone.
+    /// For this job, after which it is known what answers. The job must be started; without it here, it
+    /// is running.
     Deciding(Option<Box<J>>),
     /// For its body, of which this many bytes were discarded.
     Body(u64),
@@ -139,7 +139,7 @@ enum KeptFor<J> {
     Whole,
     /// For its turn.
     Ready,
-    /// For this job, which is to be started, or is running if it is gone.
+    /// For this job, which must be started; without it here, it is running.
     Job(Option<Box<J>>),
     /// For such a job, which brings its file into memory; then the request is answered anew.
     Again(Option<Box<J>>),
@@ -363,7 +363,7 @@ impl<H: HandlerRoles> Http2<H> {
         give_up(handler, peer, live);
     }
 
-    /// The first step of a goodbye.
+    /// Begins a goodbye, with the first of its two steps.
     fn say_goodbye(&mut self, now_ms: u64) {
         if !self.machine.is_draining() {
             self.machine.drain();

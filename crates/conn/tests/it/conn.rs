@@ -496,7 +496,7 @@ fn a_refused_request_shows_its_ticket_to_its_line_and_is_settled_once() {
         assert!(sent.starts_with("HTTP/1.1 429") && sent.ends_with("/a\n"), "{sent}");
         assert_eq!((end, handler.seen), (End::Open, vec![Some(1), Some(2)]));
         assert_eq!(handler.settled, [(1, Settled::Answered), (2, Settled::Answered)]);
-        // with a body that is not waited for
+        // a request with a body that is not waited for
         let mut handler = Echo::default();
         let (sent, end) =
             turns(&mut handler, &[post.as_bytes()], ConnectionLimits::default(), 9, apart);

@@ -340,6 +340,6 @@ fn is_regular(file: &File) -> bool {
 }
 
 fn say(text: &str) {
-    // there is nowhere left to report a failure of this
+    // a failure of this can be reported nowhere
     let _ = writeln!(io::stderr(), "forebay: access log: {text}");
 }

@@ -128,7 +128,7 @@ fn who_can_send_nothing_because_of_other_requests_is_not_to_blame() {
         let held: Vec<_> = exchanges[..5].iter().map(|one| one.wire().is_held_back).collect();
         assert_eq!(held, [number == 3; 5], "{number}");
     }
-    // and a request that comes then
+    // a request that comes then
     let mut late = Vec::new();
     begin(&mut late);
     feed(&late);

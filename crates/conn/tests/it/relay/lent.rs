@@ -62,7 +62,7 @@ fn of_a_body_what_has_come_leaves() {
         let lent = Lent { head, body, body_left: left, is_last: false };
         assert_eq!(shared.wire().lent, Some(lent), "{framing}");
         returns(&shared, &mut bench, ClientPlace::Ended { is_unread: false });
-        // what follows the end of a connection is read and dropped
+        // bytes behind the end of a connection are read and dropped
         let closing = if rest.is_empty() { Closing::Now } else { Closing::Linger };
         assert_eq!(bench.closed, Some(closing));
         bench.end();
