@@ -106,7 +106,7 @@ struct Live<H: HandlerRoles> {
     /// Whether more of its body may come.
     is_open: bool,
     phase: LiveState<H>,
-    /// Its body, if that must be passed on and is not yet.
+    /// The body of the request, if that must be passed on and is not yet.
     upload: Option<Box<Http2Upload>>,
 }
 
