@@ -11,17 +11,17 @@ use forebay_http::date::IMF_LEN;
 use forebay_http::path::NormalPath;
 use forebay_metrics::Local;
 
-/// How long clients are told that idle connections are kept.
+/// The times that clients are given in `Keep-Alive: timeout=`: how long their idle connections are kept.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Announce<'c> {
-    /// In seconds; 0 tells no client.
+    /// The time for connections of every rank, in seconds; 0 announces nothing.
     pub all_s: u32,
-    /// The same by rank, in milliseconds, as far as ranks have a time of their own.
+    /// The times of ranks that have one of their own, by rank, in milliseconds.
     pub by_rank_ms: &'c [u64],
 }
 
 impl Announce<'_> {
-    /// What a client of this rank is told, in seconds.
+    /// The time announced to clients of this rank, in seconds.
     #[inline]
     pub fn of(&self, rank: Rank) -> u32 {
         let own_ms = self.by_rank_ms.get(usize::from(rank.0));
@@ -29,9 +29,10 @@ impl Announce<'_> {
     }
 }
 
-/// What a turn of an engine lends to a connection.
+/// What a turn of an engine lends to a connection, for the time of one
+/// [`advance`](crate::Protocol::advance).
 pub struct Context<'c, H: HandlerRoles, S> {
-    /// Knows the answers.
+    /// The handler, which knows the answers.
     pub handler: &'c mut H,
     /// Where answers are written.
     pub out: &'c mut Out<H::Body>,
@@ -39,27 +40,27 @@ pub struct Context<'c, H: HandlerRoles, S> {
     pub peer: &'c Peer,
     /// Room for the normal form of one request's path.
     pub path: &'c NormalPath,
-    /// Where a head of HTTP/2 is taken apart.
+    /// The memory in which a head of HTTP/2 is taken apart.
     pub head_buffer: &'c mut HeadBuffer,
-    /// Bounds in force.
+    /// The limits in force.
     pub limits: &'c ConnectionLimits,
     /// Now, as the Date field writes it.
     pub date: &'c [u8; IMF_LEN],
     /// Now, in milliseconds of a clock that never goes back.
     pub now_ms: u64,
-    /// The server is about to stop: every answer is the connection's last.
+    /// Whether the server is about to stop: then every answer is the last of its connection.
     pub draining: bool,
-    /// How long idle connections are kept, for clients that are told (`Keep-Alive: timeout=`).
+    /// The time that idle connections are kept, as it is announced to clients (`Keep-Alive: timeout=`).
     pub announce: Announce<'c>,
     /// Requests that may still be answered in this turn.
     pub budget: u32,
-    /// Of these ranks only: this one and those before it. Others are put aside ([`Step::Enqueue`](crate::Step::Enqueue));
-    /// `None` puts all aside.
+    /// The last rank that is answered in this turn. Requests of later ranks are put aside
+    /// ([`Step::Enqueue`](crate::Step::Enqueue)); `None` puts all aside.
     pub answers: Option<Rank>,
-    /// What has happened to a request; taken when it was looked at.
+    /// What has happened to a request. The protocol takes the event when it has looked at it.
     pub event: Option<RequestEvent<<H::Job as Job>::Done>>,
     /// The engine's counters.
     pub metrics: &'c Local,
-    /// Times this turn, or does nothing.
+    /// The stopwatch of this turn; it may do nothing.
     pub watch: &'c mut S,
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 /// The memory for one head. A loop, thread or fiber owns one and lends it to every connection.
 #[derive(Debug, Default)]
 pub struct HeadBuffer {
-    /// Made when the first head comes; gone while it is judged.
+    /// The parts of the head. Made when the first head comes; absent while a head is judged.
     pub(crate) head: Option<Box<HeadParts>>,
 }
 
@@ -16,12 +16,12 @@ pub struct HeadBuffer {
 #[derive(Debug, Default)]
 pub(crate) struct HeadParts {
     pub(crate) fields: DecodedFields,
-    /// Where they stand.
+    /// Where the fields stand.
     spans: Vec<FieldSpan>,
 }
 
 impl HeadParts {
-    /// The head that was received last. `ends` if it has no body.
+    /// The head that was received last. `ends` says that the request has no body.
     pub(crate) fn head(&mut self, ends: bool, limits: &HeadLimits) -> Result<Head<'_>, HeadError> {
         let span = |field: &Field| {
             let (name, value) = (field.name, field.value);
@@ -45,7 +45,7 @@ impl HeadParts {
     }
 }
 
-/// The block of a head in text that begins with a status line.
+/// The field block for a head in text that begins with a status line.
 pub fn bake(text: &[u8]) -> Box<[u8]> {
     let digits = text.get(STATUS_AT).and_then(|digits| std::str::from_utf8(digits).ok());
     let status = digits.and_then(|digits| digits.parse().ok()).unwrap_or_default();
@@ -54,7 +54,7 @@ pub fn bake(text: &[u8]) -> Box<[u8]> {
     block.into_boxed_slice()
 }
 
-/// Where a status line has the status, behind the version.
+/// The position of the status in a status line, behind the version.
 const STATUS_AT: Range<usize> = 9..12;
 
 /// Writes the fields of a head in text that begins with a status line and has this status.
@@ -65,7 +65,7 @@ pub(crate) fn encode_head(block: &mut Vec<u8>, status: u16, text: &[u8]) {
     }
 }
 
-/// Writes fields in text, but for those that are about the connection (RFC 9113 §8.2.2).
+/// Writes the fields of a text, except those that are about the connection (RFC 9113 §8.2.2).
 pub(crate) fn encode_lines(block: &mut Vec<u8>, text: &[u8]) {
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         let line = line.trim_ascii_end();

@@ -1,16 +1,16 @@
-//! Values that a head has for one request only. A head that is baked has a mark in the place of each, as it has
-//! none for its date.
+//! Values that a head has for one request only. A baked head has a mark in the place of each value.
 
 use crate::head_block::{encode_field, encode_lines};
 use memchr::memchr;
 
-/// What stands before the number of a value in a head. No value of a field has it (RFC 9110 §5.5).
+/// The byte that stands before the number of a value in a head. No field value contains it (RFC 9110
+/// §5.5).
 const MARK: u8 = 1;
 
 /// The most values of a site: a number is two bytes of seven bits.
 pub const MOST_VALUES: usize = 1 << 14;
 
-/// What stands in a head for the value with this number.
+/// The mark that stands in a head for the value with this number.
 pub fn mark(number: u16) -> [u8; 3] {
     let seven_bits = |number: u16| 0x80 | (number & 0x7f) as u8;
     [MARK, seven_bits(number >> 7), seven_bits(number)]
@@ -33,20 +33,21 @@ fn marked(value: &[u8]) -> Option<usize> {
 #[derive(Clone, Debug, Default)]
 pub struct HeadValues {
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// Where each value ends.
     ends: Vec<usize>,
 }
 
 impl HeadValues {
-    /// There are none any more.
+    /// Removes all values.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
     }
 
-    /// Appends to the value that is being written. What is no visible sign of ASCII is percent-encoded, and so is
-    /// the percent sign: nothing that a client has sent ends a line, and what is different stays so. A blank is one
-    /// unless it stands at an end, where nobody who receives the value would see it.
+    /// Appends to the value that is being written. A byte that is no visible ASCII character is
+    /// percent-encoded, and so is the percent sign: nothing that a client has sent ends a line, and
+    /// different values stay different. A space stays a space, except at an end of the value, where a
+    /// recipient would strip it.
     pub fn push(&mut self, bytes: &[u8]) {
         let last = bytes.len().saturating_sub(1);
         for (at, &byte) in bytes.iter().enumerate() {
@@ -58,7 +59,7 @@ impl HeadValues {
         }
     }
 
-    /// The same of bytes that are percent-encoded where they come from, as a query is.
+    /// Appends bytes that are percent-encoded already, as a query is.
     pub fn push_encoded(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|&byte| self.visible(byte));
     }
@@ -76,7 +77,7 @@ impl HeadValues {
         self.bytes.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
     }
 
-    /// Appends what an operator has written.
+    /// Appends text that the operator has written.
     pub fn push_text(&mut self, text: &str) {
         self.bytes.extend_from_slice(text.as_bytes());
     }
@@ -86,14 +87,16 @@ impl HeadValues {
         self.ends.push(self.bytes.len());
     }
 
-    /// The value with this number. None if there is no such; an empty one is of a request that has nothing of the kind.
+    /// The value with this number; `None` if there is no such number. The value is empty where the
+    /// request has nothing of the kind.
     pub fn get(&self, number: usize) -> Option<&[u8]> {
         let end = *self.ends.get(number)?;
         let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
         self.bytes.get(start..end).map(<[u8]>::trim_ascii)
     }
 
-    /// The value that belongs in the place of what a field has; `None` if it is empty, and so is not sent.
+    /// The value that replaces the field value of a baked head; `None` if it is empty, so that the field
+    /// is not sent.
     pub fn filled<'v>(&'v self, value: &'v [u8]) -> Option<&'v [u8]> {
         match marked(value) {
             None => Some(value),
@@ -101,7 +104,7 @@ impl HeadValues {
         }
     }
 
-    /// Appends a head, or lines of one, with its values.
+    /// Appends a head, or lines of one, with its marks replaced by the values.
     pub(crate) fn fill(&self, head: &[u8], to: &mut Vec<u8>) {
         self.each(head, |line, value| match value {
             None => to.extend_from_slice(line),
@@ -113,7 +116,7 @@ impl HeadValues {
         });
     }
 
-    /// Appends the lines of a head, with its values, to a block of HTTP/2.
+    /// Appends the lines of a head to a block of HTTP/2, with its marks replaced by the values.
     pub(crate) fn encode(&self, lines: &[u8], block: &mut Vec<u8>) {
         self.each(lines, |line, value| match value {
             None => encode_lines(block, line),
@@ -124,7 +127,7 @@ impl HeadValues {
         });
     }
 
-    /// Calls `take` with each line of a head that is sent; one with a mark has its value.
+    /// Calls `take` with each line of a head that is sent, and with its value if the line has a mark.
     fn each(&self, head: &[u8], mut take: impl FnMut(&[u8], Option<&[u8]>)) {
         for line in head.split_inclusive(|&byte| byte == b'\n') {
             let mark = line.len().checked_sub(END_BYTES).map(|start| &line[start..line.len() - 2]);
@@ -139,7 +142,7 @@ impl HeadValues {
     }
 }
 
-/// A mark and the end of its line.
+/// The length of a mark and the end of its line.
 const END_BYTES: usize = 5;
 
 #[cfg(test)]
@@ -159,7 +162,7 @@ mod tests {
         values
     }
 
-    /// Two users are two values.
+    /// Two users whose names differ get two values.
     #[test]
     fn what_is_different_stays_so() {
         let value = |bytes: &[u8]| {

@@ -4,13 +4,14 @@
 //! A hello may lie in several records, and a record may come in any pieces. With an encrypted hello (ECH) the name is
 //! that of the outer one, which is all there is to be seen.
 
-/// A longer hello is not looked at. Keys that withstand quantum computers make hellos of 2 KB.
+/// The longest hello that is looked at. Keys that withstand quantum computers make hellos of 2 KB.
 const MOST_BYTES: usize = 16 * 1024;
 
-/// So much is received of it, its records included: what has come must fit into the buffer of a loop with as much again.
+/// How much is received of a hello, its records included: this must fit into the buffer of a loop
+/// together with as much again.
 const MOST_RECEIVED: usize = 2 * MOST_BYTES;
 
-/// Longer names are in no DNS (RFC 1035 §2.3.4).
+/// The longest name in the DNS (RFC 1035 §2.3.4).
 const MOST_NAME_BYTES: usize = 253;
 
 /// What the first bytes of a connection are.
@@ -24,10 +25,10 @@ pub enum FirstBytes {
     Other,
 }
 
-/// No hello of TLS.
+/// The bytes are no hello of TLS.
 struct NotHello;
 
-/// What is left to be read.
+/// The part of a hello that is left to be read.
 struct HelloBytes<'h>(&'h [u8]);
 
 impl<'h> HelloBytes<'h> {
@@ -60,7 +61,7 @@ impl FirstBytes {
     }
 }
 
-/// What the hello says, put together from its records; `None` if it is not whole.
+/// The message of the hello, put together from its records; `None` if it is not whole.
 fn message(mut rest: &[u8]) -> Result<Option<Vec<u8>>, NotHello> {
     let mut message = Vec::new();
     loop {
@@ -101,8 +102,8 @@ fn message(mut rest: &[u8]) -> Result<Option<Vec<u8>>, NotHello> {
     }
 }
 
-/// The name that a hello asks for; `None` if it asks for none, or for more than one, or cannot be read: of two names a
-/// server may take the other one (RFC 8446 §4.2, RFC 6066 §3).
+/// The name that a hello asks for; `None` if it asks for none or for several, or cannot be read. A server
+/// may choose another of several names than this code would (RFC 8446 §4.2, RFC 6066 §3).
 fn server_name(hello: &[u8]) -> Option<Box<str>> {
     let mut rest = HelloBytes(hello);
     // the version, a random number, the session, suites, ways to compress
@@ -127,7 +128,7 @@ fn server_name(hello: &[u8]) -> Option<Box<str>> {
     named.and_then(host)
 }
 
-/// A name as names are compared.
+/// A name in the form in which names are compared.
 fn host(name: &[u8]) -> Option<Box<str>> {
     let name = name.strip_suffix(b".").unwrap_or(name);
     let is_of_host = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -165,7 +166,7 @@ mod tests {
         [&[1][..], &length[1..], &body].concat()
     }
 
-    /// A message in records of at most so many bytes.
+    /// A message in records of at most `most` bytes.
     fn records(message: &[u8], most: usize) -> Vec<u8> {
         let record =
             |part: &[u8]| [&[22, 3, 1][..], &(part.len() as u16).to_be_bytes(), part].concat();

@@ -1,15 +1,15 @@
-//! What clients are told about TLS (`Strict-Transport-Security`).
+//! The statement to clients that a host is reached through TLS only (`Strict-Transport-Security`).
 
 use std::io::Write;
 
-/// That a host is to be asked for through TLS only (`Strict-Transport-Security`, RFC 6797).
+/// The field `Strict-Transport-Security` (RFC 6797): the host must be asked through TLS only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hsts {
-    /// For how long, in seconds; 0 takes back what was said before.
+    /// How long the statement holds, in seconds; 0 withdraws an earlier one.
     pub max_age_s: u64,
-    /// All hosts below it, too.
+    /// Whether the statement also holds for all hosts below this one.
     pub subdomains: bool,
-    /// Browsers may know it before they come for the first time.
+    /// Whether browsers may have the host in the list that they come with (`preload`).
     pub preload: bool,
 }
 

@@ -1,6 +1,7 @@
-//! Whichever version the client speaks. It shows by its first bytes: a client of HTTP/2 sends a preface that
-//! is no request of HTTP/1 (RFC 9113 §3.4). Where HTTP/2 was agreed on in a handshake (ALPN) nothing else is
-//! understood. A connection that is passed on as it is begins as a request of HTTP/1 that nobody has sent.
+//! A connection of either version of HTTP. The first bytes show the version: a client of HTTP/2 sends a
+//! preface that is no request of HTTP/1 (RFC 9113 §3.4). Where a handshake has agreed on HTTP/2 (ALPN)
+//! nothing else is understood. A connection that is passed on as it is begins as a request of HTTP/1 that
+//! the server itself makes.
 
 use crate::context::Context;
 use crate::handler::HandlerRoles;
@@ -22,7 +23,7 @@ use std::os::fd::BorrowedFd;
 /// One connection as a state machine.
 #[allow(clippy::large_enum_variant, reason = "most connections speak HTTP/1 and are idle")]
 pub enum Http<H: HandlerRoles> {
-    /// HTTP/1, or not yet known.
+    /// HTTP/1, or a version not known yet.
     One(Http1<H>),
     /// HTTP/2.
     Two(Box<Http2<H>>),
@@ -35,18 +36,19 @@ impl<H: HandlerRoles> Default for Http<H> {
 }
 
 impl<H: HandlerRoles> Http<H> {
-    /// Neither: the bytes are passed on as they are to the server that this name and port stand for.
+    /// A connection of neither version: its bytes are passed on as they are to the server that this name
+    /// and port stand for.
     pub fn passed_on(name: &str, port: u16) -> Http<H> {
         Http::One(Http1::passed_on(name, port))
     }
 
-    /// HTTP/2, as was agreed on.
+    /// A connection of HTTP/2, which a handshake has agreed on.
     pub fn two(limits: &ConnectionLimits) -> Http<H> {
         Http::Two(Box::new(Http2::new(limits, Rank::FIRST)))
     }
 }
 
-/// The same of whichever it is.
+/// Calls the same method of either version.
 macro_rules! of_either {
     ($self:ident, $http:ident => $of:expr) => {
         match $self {

@@ -14,36 +14,36 @@ impl Input {
         Input { buffer: vec![0; bytes].into_boxed_slice(), start: 0, end: 0 }
     }
 
-    /// How many bytes it holds at most.
+    /// The largest number of bytes that the buffer holds.
     pub fn capacity(&self) -> usize {
         self.buffer.len()
     }
 
-    /// What was received and not yet used.
+    /// The bytes received and not yet used.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// How many bytes that are.
+    /// The number of bytes received and not yet used.
     #[inline]
     pub fn len(&self) -> usize {
         self.end - self.start
     }
 
-    /// Whether there are none.
+    /// Whether all received bytes are used.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// The first `count` bytes were used.
+    /// Marks the first `count` bytes as used.
     #[inline]
     pub fn consume(&mut self, count: usize) {
         self.start += count.min(self.len());
     }
 
-    /// Forgets everything.
+    /// Forgets all bytes.
     #[inline]
     pub fn clear(&mut self) {
         (self.start, self.end) = (0, 0);
@@ -56,7 +56,7 @@ impl Input {
         (self.start, self.end) = (0, count);
     }
 
-    /// Goes on with what was [held](Input::hold), of which nothing is left there.
+    /// Takes back the bytes that were [held](Input::hold), and leaves `held` empty.
     #[inline]
     pub(crate) fn resume(&mut self, held: &mut Vec<u8>) {
         self.clear();
@@ -65,7 +65,7 @@ impl Input {
         }
     }
 
-    /// Leaves what was not yet used in `held`, which is empty.
+    /// Moves the unused bytes into `held`, which is empty.
     #[inline]
     pub(crate) fn hold(&mut self, held: &mut Vec<u8>) {
         if !self.is_empty() {
@@ -74,8 +74,8 @@ impl Input {
         }
     }
 
-    /// Room to receive into; tell [`received`](Input::received) how much of it was used. Empty only
-    /// if the whole buffer holds unused bytes.
+    /// The free memory to receive into; [`received`](Input::received) must be called with how much of it
+    /// was used. Empty only if the whole buffer holds unused bytes.
     #[inline]
     pub fn spare(&mut self) -> &mut [u8] {
         if self.is_empty() {
@@ -87,7 +87,7 @@ impl Input {
         &mut self.buffer[self.end..]
     }
 
-    /// The first `count` bytes of the free memory now hold received bytes.
+    /// Notes that the first `count` bytes of the free memory now hold received bytes.
     #[inline]
     pub fn received(&mut self, count: usize) {
         self.end += count.min(self.buffer.len() - self.end);

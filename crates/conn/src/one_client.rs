@@ -1,10 +1,11 @@
-//! Answers that were made for anybody, and are one client's: what they say of caches.
+//! The `Cache-Control` of answers that were made for all clients, and get field lines for one client.
 
-/// What an answer says of caches.
+/// The name of the field with which an answer instructs caches.
 const CACHES: &str = "cache-control";
 
-/// A head, or the beginning of one, with lines for one client: what it lets caches that several use keep it by, it says
-/// no more (RFC 9111 §5.2.2.7). All that it says of caches is in one line.
+/// Adds lines for one client to a head, or the beginning of one. The answer becomes `private`, and its
+/// directives for shared caches are dropped (RFC 9111 §5.2.2.7). All of its directives are put into one
+/// line.
 #[cold]
 pub(crate) fn of_one_client(head: &[u8], further: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(head.len() + further.len() + 64);
@@ -29,7 +30,7 @@ pub(crate) fn of_one_client(head: &[u8], further: &[u8]) -> Vec<u8> {
     text
 }
 
-/// The members of a list, of which some have commas in quotes.
+/// The members of a list, whose quoted strings may contain commas.
 fn directives(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let all = value.split(move |&byte| {
@@ -45,7 +46,7 @@ fn directives(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     all.map(<[u8]>::trim_ascii).filter(|one| !one.is_empty())
 }
 
-/// Whether a directive says what caches that several use may keep.
+/// Whether a directive is about what shared caches may keep.
 fn is_of_shared_caches(directive: &[u8]) -> bool {
     let name = directive.split(|&byte| byte == b'=').next().unwrap_or_default().trim_ascii_end();
     [&b"public"[..], b"private", b"s-maxage"].iter().any(|one| name.eq_ignore_ascii_case(one))

@@ -1,6 +1,6 @@
-//! What a connection is about to be sent: heads and short bodies as bytes, and a long body behind them.
+//! The bytes that a connection sends next: heads and short bodies as bytes, and a long body behind them.
 
-/// What one connection is about to be sent. A loop, thread or fiber owns one and uses it for every
+/// The bytes that one connection sends next. A loop, thread or fiber owns one `Out` and uses it for every
 /// connection in turn.
 #[derive(Debug)]
 pub struct Out<B> {
@@ -8,7 +8,7 @@ pub struct Out<B> {
     pub bytes: Vec<u8>,
     /// How many of these bytes were sent already.
     pub sent: usize,
-    /// What follows after them. While it is there nothing more is written.
+    /// The body behind these bytes. While it is there, nothing more is written.
     pub body: Option<B>,
     /// Where in `bytes` the last answer begins; `None` once some of it may have been sent.
     begins: Option<usize>,
@@ -21,7 +21,7 @@ impl<B> Default for Out<B> {
 }
 
 impl<B> Out<B> {
-    /// Nothing to send.
+    /// Whether there is nothing to send.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.body.is_none()
@@ -32,12 +32,12 @@ impl<B> Out<B> {
         (self.bytes.len() - self.sent) as u64
     }
 
-    /// Bytes that are left to be sent, those of the body included: `of_body` says how many it has.
+    /// Bytes that are left to be sent, those of the body included; `of_body` says how many the body has.
     pub fn left(&self, of_body: impl FnOnce(&B) -> u64) -> u64 {
         self.unsent_bytes() + self.body.as_ref().map_or(0, of_body)
     }
 
-    /// Forgets everything, keeps the memory.
+    /// Forgets everything, but keeps the memory.
     #[inline]
     pub fn clear(&mut self) {
         self.bytes.clear();
@@ -46,7 +46,7 @@ impl<B> Out<B> {
         self.begins = None;
     }
 
-    /// An answer begins here.
+    /// Notes that an answer begins here.
     #[inline]
     pub(crate) fn begin_answer(&mut self) {
         self.begins = Some(self.bytes.len());
@@ -59,7 +59,7 @@ impl<B> Out<B> {
         self.begins?.checked_sub(self.sent)
     }
 
-    /// Takes the last answer out again, of which nothing was sent.
+    /// Takes out the last answer, of which nothing was sent.
     pub(crate) fn withdraw(&mut self) {
         if let Some(earlier) = self.earlier() {
             self.bytes.truncate(self.sent + earlier);

@@ -1,39 +1,40 @@
-//! Connections whose bytes are passed on as they are, and which of them go where: by the port that their clients have
-//! reached, and by the name in the hello of TLS with which they begin.
+//! Connections whose bytes are passed on as they are. The port that a client has reached, and the name in
+//! the TLS hello with which it begins, say to which servers.
 
 /// A connection whose bytes are passed on as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassedConnection {
-    /// The name in its hello, in small letters.
+    /// The name in the connection's hello, in small letters.
     pub name: Option<Box<str>>,
-    /// It has come to an address at which nothing else is spoken.
+    /// Whether the connection has come to an address at which nothing else is spoken.
     pub is_raw: bool,
 }
 
-/// Which connections are passed on, by the numbers of their routes.
+/// The routes of connections that are passed on, by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PassRoutes(Vec<PassRoute>);
 
-/// Connections that are passed on to the same servers.
+/// A route: connections that are passed on to the same servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PassRoute {
-    /// They have reached this port; any, if there is none.
+    /// The port that the connections have reached; any port if `None`.
     pub port: Option<u16>,
-    /// They name one of these servers; if there is none, they may begin with anything.
+    /// The names that the connections ask for; if there are none, the connections may begin with any
+    /// bytes.
     pub names: Vec<PassName>,
 }
 
-/// A name, or all that end with it.
+/// A name, or all names that end with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassName {
-    /// In small letters, without `*.`.
+    /// The name in small letters, without `*.`.
     pub name: Box<str>,
-    /// It stands for all names below it, at any depth, and not for itself.
+    /// Whether this stands for all names below the name, at any depth, and not for the name itself.
     pub is_wildcard: bool,
 }
 
 impl PassName {
-    /// How well it fits a name: longer ones do better, and the name itself does best.
+    /// How well this fits a name: longer names fit better, and the name itself fits best.
     fn fits(&self, name: &str) -> Option<usize> {
         match self.is_wildcard {
             true => {
@@ -52,30 +53,30 @@ impl PassRoute {
 }
 
 impl PassRoutes {
-    /// These, in the order of their numbers.
+    /// The routes, in the order of their numbers.
     pub fn new(routes: Vec<PassRoute>) -> PassRoutes {
         PassRoutes(routes)
     }
 
-    /// Whether there are none.
+    /// Whether there are no routes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a name decides at this port.
+    /// Whether connections to this port are told apart by name.
     pub fn ask_names(&self, port: u16) -> bool {
         self.0.iter().any(|route| route.is_at(port) && !route.names.is_empty())
     }
 
-    /// Where a connection goes that has reached this port. A route with its name is before one without names; those are
-    /// for connections to addresses at which [nothing else](PassedConnection::is_raw) is spoken, and one for the port is
-    /// before one for all.
+    /// The route of a connection that has reached this port. A route with the connection's name comes
+    /// before one without names. Routes without names are for connections to addresses at which [nothing
+    /// else](PassedConnection::is_raw) is spoken; one for the port comes before one for all ports.
     pub fn find(&self, port: u16, passed: &PassedConnection) -> Option<usize> {
         let at_port = || self.0.iter().enumerate().filter(|(_, route)| route.is_at(port));
         let named = passed.name.as_deref().and_then(|name| {
             let fits =
                 |route: &PassRoute| route.names.iter().filter_map(|one| one.fits(name)).max();
-            // of equals the first
+            // of equal routes, the first wins
             at_port()
                 .rev()
                 .filter_map(|(at, route)| Some((fits(route)?, at)))

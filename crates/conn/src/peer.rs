@@ -17,31 +17,32 @@ pub struct Peer {
     pub local: SocketAddr,
     /// The client's address and port, if a trusted proxy has stated them in a PROXY header.
     pub stated: Option<SocketAddr>,
-    /// What was agreed with the client, once that is done; `None` where nothing is encrypted.
+    /// The result of the TLS handshake, once that is done; `None` where nothing is encrypted.
     pub secured: Option<Box<Secured>>,
-    /// Its bytes are passed on as they are; `None` where something is spoken here.
+    /// How the connection is passed on as it is; `None` where something is spoken here.
     pub passed: Option<Box<PassedConnection>>,
-    /// The rank of its first request, if the kernel has queued it by that.
+    /// The rank of its first request, if the kernel has queued the connection by that.
     pub queued: Option<Rank>,
-    /// Another stage of this server has it: what was agreed for it says nothing of a client.
+    /// Whether another stage of this server has the connection: what was agreed for it says nothing of a
+    /// client.
     pub is_stage: bool,
-    /// How long the connection lives.
+    /// The token of the connection's life.
     pub life: ConnectionLife,
 }
 
-/// The life of a connection. What is kept for this connection alone sees by it when the connection has ended, and no
-/// other has the same.
+/// The life of a connection, which no other connection shares. Data kept for this connection alone holds
+/// it, and sees by it when the connection has ended.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionLife(OnceLock<Arc<()>>);
 
 impl ConnectionLife {
-    /// Lives as long as the connection, or what holds it. Made when it is asked for first.
+    /// The token, which lives as long as the connection and its other holders. Made at the first call.
     pub fn token(&self) -> &Arc<()> {
         self.0.get_or_init(Arc::default)
     }
 }
 
-/// It says nothing of the ends of the connection.
+/// All lives are equal: two peers are compared by their ends only.
 impl PartialEq for ConnectionLife {
     fn eq(&self, _: &ConnectionLife) -> bool {
         true
@@ -50,10 +51,10 @@ impl PartialEq for ConnectionLife {
 
 impl Eq for ConnectionLife {}
 
-/// What was agreed with the client of an encrypted connection.
+/// The result of the handshake with the client of an encrypted connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secured {
-    /// The name it has asked for (SNI), in small letters.
+    /// The name that the client has asked for (SNI), in small letters.
     pub name: Option<Box<str>>,
     /// The version of TLS: `1.2` or `1.3`.
     pub version: &'static str,
@@ -63,34 +64,34 @@ pub struct Secured {
     pub alpn: Option<Box<str>>,
     /// Whether an earlier session was resumed.
     pub resumed: bool,
-    /// The hosts for which the certificate is that was shown, in small letters; `*.` and a domain stands
-    /// for all right below it.
+    /// The hosts that the server's certificate is for, in small letters; `*.` and a domain stands for all
+    /// hosts right below it.
     pub hosts: Arc<[String]>,
-    /// What was asked of the client; `None` where no certificate is asked for.
+    /// What clients must show; `None` where no certificate is asked for.
     pub policy: Option<ClientPolicy>,
-    /// The certificate it has shown, which was found good.
+    /// The client's certificate, which was verified.
     pub client: Option<ClientCertificate>,
 }
 
-/// What is asked of clients: whether they must show a certificate, and which authorities may have signed
-/// it. The same for all connections of which the same is asked.
+/// The rules for client certificates: whether one must be shown, and which authorities may have signed
+/// it. Connections with the same rules have equal values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientPolicy(pub [u8; 32]);
 
 /// The certificate of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// Its subject, as RFC 4514 writes names, in ASCII: `CN=worker,O=Example`.
+    /// The certificate's subject, as RFC 4514 writes names, in ASCII: `CN=worker,O=Example`.
     pub subject: Box<str>,
-    /// Its SHA-256 in small hexadecimal digits.
+    /// The certificate's SHA-256 in small hexadecimal digits.
     pub fingerprint: Box<str>,
 }
 
 impl Peer {
-    /// What stands for either end of a Unix socket, which has no address and port.
+    /// The address that stands for either end of a Unix socket, which has no address and port.
     pub const UNIX: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-    /// Both ends as the kernel knows them.
+    /// Both ends, as the kernel knows them.
     pub fn new(remote: SocketAddr, local: SocketAddr) -> Peer {
         let life = ConnectionLife::default();
         Peer {
@@ -105,7 +106,7 @@ impl Peer {
         }
     }
 
-    /// A stage of this server, wherever it is: all of them are as those that come through a Unix socket.
+    /// A stage of this server, wherever it runs: all stages have the ends of a Unix socket.
     pub fn stage() -> Peer {
         Peer { is_stage: true, ..Peer::new(Peer::UNIX, Peer::UNIX) }
     }
@@ -115,14 +116,14 @@ impl Peer {
         self.remote == Peer::UNIX
     }
 
-    /// The client's address and port: what a trusted proxy has stated, or where the connection comes
-    /// from.
+    /// The client's address and port: those that a trusted proxy has stated, or those that the connection
+    /// comes from.
     #[inline]
     pub fn address(&self) -> SocketAddr {
         self.stated.unwrap_or(self.remote)
     }
 
-    /// The client, as clients are counted.
+    /// The client, in the form in which clients are counted.
     pub fn client(&self) -> ClientKey {
         ClientKey::of(self.address().ip())
     }

@@ -1,23 +1,23 @@
-//! What must be there before a connection's own bytes begin: the header in which a proxy states its
-//! client. It is read from the raw bytes, before a transport sees any.
+//! The header in which a proxy states its client, before the connection's own bytes begin. The header is
+//! read from the raw bytes, before a transport sees any.
 
 use crate::input::Input;
 use crate::proxy::{self, ParsedProxyHeader, ProxyError};
 use std::net::SocketAddr;
 
-/// A PROXY header on its way in.
+/// A PROXY header that is being received.
 #[derive(Debug, Default)]
 pub struct Preface {
-    /// Received and not yet a whole header.
+    /// Bytes that were received, and are not yet a whole header.
     held: Vec<u8>,
 }
 
 impl Preface {
-    /// Looks at what was received. `Some` when the proxy has spoken: the address it states, if it
-    /// states one; what came after that is left in the input. `None` while more is needed.
+    /// Looks at received bytes. Returns `Some` when the header is complete: the address that it states,
+    /// if it states one; bytes behind the header stay in the input. Returns `None` while more is needed.
     ///
     /// # Errors
-    /// [`ProxyError`] if this is no proxy. No answer would reach anything that could read it.
+    /// [`ProxyError`] if the bytes are no PROXY header. An answer would reach nothing that could read it.
     pub fn receive(&mut self, input: &mut Input) -> Result<Option<Option<SocketAddr>>, ProxyError> {
         let before = self.held.len();
         self.held.extend_from_slice(input.bytes());
@@ -27,7 +27,7 @@ impl Preface {
                 Ok(None)
             }
             ParsedProxyHeader::Complete { client, len } => {
-                // what was held before was no whole header
+                // the bytes held before were no whole header
                 input.consume(len - before);
                 Ok(Some(client))
             }

@@ -1,13 +1,13 @@
-//! The PROXY protocol, versions 1 and 2: what a proxy states about its client before the first byte
-//! of the client's own (haproxy.org/download/3.2/doc/proxy-protocol.txt).
+//! The PROXY protocol, versions 1 and 2: a proxy's statement about its client, before the first byte of
+//! the client's own (haproxy.org/download/3.2/doc/proxy-protocol.txt).
 //!
-//! Only the client's address is of interest. What else a header may carry (the address the client
-//! asked for, TLS, names) is skipped.
+//! Only the client's address is of interest. The rest of a header (the address that the client asked for,
+//! TLS, names) is skipped.
 //!
-//! It is read by code of our own because none of the small parsers does it as the server must: ppp
-//! refuses some headers that come in pieces, proxy-header takes any byte after `PROXY`, and both
-//! refuse a LOCAL header whose family promises addresses that are not there, which §2.2 has them
-//! skip. The fuzz target `proxy` compares with ppp.
+//! The header is read by code of our own because none of the small parsers does it as the server must:
+//! ppp refuses some headers that come in pieces, proxy-header takes any byte after `PROXY`, and both
+//! refuse a LOCAL header whose family promises addresses that are not there, which §2.2 has them skip.
+//! The fuzz target `proxy` compares with ppp.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -26,19 +26,19 @@ const V2_SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const V2_FIXED: usize = 16;
 /// Version 2, command LOCAL: the proxy speaks for itself.
 const V2_LOCAL: u8 = 0x20;
-/// Version 2, command PROXY: it speaks for a client.
+/// Version 2, command PROXY: the proxy speaks for a client.
 const V2_PROXY: u8 = 0x21;
 
-/// What has been read so far.
+/// The result of reading the bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParsedProxyHeader {
-    /// All of it may be the beginning of a header.
+    /// No whole header yet: all bytes may be the beginning of one.
     Partial,
     /// A whole header.
     Complete {
-        /// The client's address and port. `None` if the proxy speaks for itself (LOCAL), does not
-        /// know (UNKNOWN), or names something that is no internet stream: then what the kernel says
-        /// holds.
+        /// The client's address and port. `None` if the proxy speaks for itself (LOCAL), does not know
+        /// its client (UNKNOWN), or names something other than an internet stream: then the address that
+        /// the kernel knows holds.
         client: Option<SocketAddr>,
         /// How many bytes the header has.
         len: usize,
@@ -48,15 +48,15 @@ pub enum ParsedProxyHeader {
 /// Why something is no PROXY header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyError {
-    /// Neither version begins like this.
+    /// The bytes begin like neither version.
     Signature,
-    /// It is longer than allowed.
+    /// The header is longer than allowed.
     TooLong,
-    /// It begins well but is not well-formed.
+    /// The header begins well, but is not well-formed.
     Malformed,
 }
 
-/// Reads the header at the front of `bytes`, of which more may be to come.
+/// Reads the header at the front of `bytes`, which may be incomplete.
 ///
 /// ```
 /// use forebay_conn::proxy::{ParsedProxyHeader, parse};
@@ -68,7 +68,8 @@ pub enum ProxyError {
 /// ```
 ///
 /// # Errors
-/// When no further byte could make a header of it; of version 1 at the end of its line.
+/// [`ProxyError`] as soon as no further byte could complete a header; for version 1, at the end of its
+/// line.
 pub fn parse(bytes: &[u8]) -> Result<ParsedProxyHeader, ProxyError> {
     if begins(bytes, V2_SIGNATURE) {
         parse_v2(bytes)
@@ -79,12 +80,12 @@ pub fn parse(bytes: &[u8]) -> Result<ParsedProxyHeader, ProxyError> {
     }
 }
 
-/// Whether `bytes`, as far as they are there, are what `prefix` is.
+/// Whether the bytes that are there match `prefix`, which may be longer.
 fn begins(bytes: &[u8], prefix: &[u8]) -> bool {
     bytes.iter().zip(prefix).all(|(byte, wanted)| byte == wanted)
 }
 
-/// `PROXY TCP4 source destination port port`, CR LF (§2.1).
+/// Parses version 1: `PROXY TCP4 source destination port port`, CR LF (§2.1).
 fn parse_v1(bytes: &[u8]) -> Result<ParsedProxyHeader, ProxyError> {
     let most = &bytes[..bytes.len().min(MOST_V1_BYTES)];
     let Some(end) = most.iter().position(|&byte| byte == b'\n') else {
@@ -97,14 +98,14 @@ fn parse_v1(bytes: &[u8]) -> Result<ParsedProxyHeader, ProxyError> {
     let client = match words.next() {
         Some("TCP4") => Some(v1_client::<Ipv4Addr>(words)?),
         Some("TCP6") => Some(v1_client::<Ipv6Addr>(words)?),
-        // whatever follows is to be skipped unread
+        // the rest of the line must be skipped unread
         Some("UNKNOWN") => None,
         _ => return Err(ProxyError::Malformed),
     };
     Ok(complete(client, end + 1))
 }
 
-/// A whole header. An address that is none, `0.0.0.0` or `::`, is not believed: it stands for
+/// The result for a whole header. The addresses `0.0.0.0` and `::` are not believed: they stand for
 /// clients of Unix sockets.
 fn complete(client: Option<SocketAddr>, len: usize) -> ParsedProxyHeader {
     let client = client.filter(|client| !client.ip().to_canonical().is_unspecified());
@@ -127,14 +128,15 @@ fn v1_client<'l, A: FromStr + Into<IpAddr>>(
     }
 }
 
-/// Digits only, and no zeros in front, which `parse` does not insist on.
+/// A port in digits without leading zeros, which `parse` alone would accept.
 fn v1_port(text: &str) -> Result<u16, ProxyError> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit())
         && (text.len() == 1 || !text.starts_with('0'));
     text.parse().ok().filter(|_| is_number).ok_or(ProxyError::Malformed)
 }
 
-/// Signature, version and command, family and protocol, length; addresses; extensions (§2.2).
+/// Parses version 2: signature, version and command, family and protocol, length; addresses; extensions
+/// (§2.2).
 fn parse_v2(bytes: &[u8]) -> Result<ParsedProxyHeader, ProxyError> {
     let Some(fixed) = bytes.first_chunk::<V2_FIXED>() else {
         return Ok(ParsedProxyHeader::Partial);
@@ -191,7 +193,7 @@ mod tests {
         let stated = Some("192.0.2.7:4711".parse().unwrap());
         assert_eq!(client(b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n"), stated);
         assert_eq!(client(&v2(0x21, 0x11, &V4)), stated);
-        // with extensions behind
+        // a header with extensions
         assert_eq!(client(&v2(0x21, 0x11, &[&V4[..], &[4, 0, 2, 0, 0]].concat())), stated);
         let stated = Some("[2001:db8::7]:1".parse().unwrap());
         assert_eq!(client(b"PROXY TCP6 2001:db8::7 ::1 1 80\r\n"), stated);
@@ -258,7 +260,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is said with all bytes there is what is said when they come one by one.
+        /// The result for all bytes at once equals the result for bytes that come one by one.
         #[test]
         fn a_header_may_come_in_any_pieces(bytes in headers()) {
             let whole = parse(&bytes);
@@ -274,7 +276,7 @@ mod tests {
         }
     }
 
-    /// Headers with a byte changed here and there, and something behind.
+    /// Headers with a changed byte here and there, and bytes behind them.
     fn headers() -> impl Strategy<Value = Vec<u8>> {
         let v1 = prop_oneof![
             Just("PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\nGET".to_owned()),

@@ -7,6 +7,6 @@ pub struct Rank(pub u8);
 impl Rank {
     /// The rank served first, and the only one until there are classes.
     pub const FIRST: Rank = Rank(0);
-    /// No rank is served later.
+    /// The rank that is served last.
     pub const LAST: Rank = Rank(u8::MAX);
 }

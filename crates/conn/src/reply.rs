@@ -1,4 +1,4 @@
-//! The pen that writes an answer: a head and a short body are copied, a long body is left behind.
+//! The pen that writes an answer: a head and a short body are copied, a long body is left to the engine.
 
 use crate::head_block::{encode_head, encode_lines};
 use crate::head_values::HeadValues;
@@ -15,10 +15,10 @@ use forebay_http2::hpack::{KnownName, encode};
 use std::io::Write;
 use std::sync::Arc;
 
-/// More than [`Added`] writes.
+/// A bound on the bytes that [`Added`] writes.
 const MOST_ADDED_BYTES: usize = 320;
 
-/// The fields that not all answers with a head have.
+/// The optional fields that the pen adds to a head.
 #[derive(Clone, Copy, Debug, Default)]
 struct Added<'r> {
     retry_after_s: u32,
@@ -57,10 +57,10 @@ impl Added<'_> {
     }
 }
 
-/// The field by which a stage tells the one before how long a request has waited in it.
+/// The field in which a stage reports to the one before how long a request has waited in it.
 const WAITED: &str = "Forebay-Delay";
 
-/// The field by which a stage tells the one before that the agent has refused a request in it.
+/// The field in which a stage reports to the one before that its agent has refused a request.
 const REFUSED: &str = "Forebay-Refused";
 
 /// Whether an answer with this status has a body, unless the request was HEAD (RFC 9110 §6.4.1).
@@ -68,8 +68,9 @@ pub(crate) fn has_body(status: u16) -> bool {
     !matches!(status, 100..=199 | 204 | 304)
 }
 
-/// A head with other fields, if its answer has content or stands for some. What says how parts of it are
-/// separated stays.
+/// A head in which `fields` replace the fields of the same names, if its answer has content or stands for
+/// content (304). The `Content-Type` of a multipart answer stays, because it says how the parts are
+/// separated.
 #[cold]
 fn replaced(status: u16, head: &[u8], fields: &[u8]) -> Vec<u8> {
     if !matches!(status, 200 | 206 | 304) {
@@ -104,12 +105,12 @@ fn replaced(status: u16, head: &[u8], fields: &[u8]) -> Vec<u8> {
     text
 }
 
-/// What is done to a head before it is written.
+/// The changes to a head before it is written.
 #[derive(Clone, Debug, Default)]
 pub struct HeadChange {
-    /// Field lines that stand for those of the same names in an answer with content.
+    /// Field lines that replace those of the same names in an answer with content.
     pub fields: Option<Arc<[u8]>>,
-    /// The values that belong in its places.
+    /// The values that replace the marks of the head.
     pub values: Option<Arc<HeadValues>>,
 }
 
@@ -118,43 +119,44 @@ pub struct HeadChange {
 pub struct Reply<'o, B> {
     pub(crate) out: &'o mut Out<B>,
     pub(crate) date: &'o [u8; IMF_LEN],
-    /// What the connection does after this answer; the handler may turn it to `false`.
+    /// Whether the connection stays open after this answer; the handler may set it to `false`.
     pub keep_alive: bool,
     /// Seconds after which the client may try again (`Retry-After`); 0 says nothing about it.
     pub retry_after_s: u32,
-    /// What clients are told about TLS; only those that have come through it.
+    /// HSTS, for clients that have come through TLS.
     pub hsts: Option<Hsts>,
-    /// How long the request has waited here, for a stage of this server that asks.
+    /// How long the request has waited here, if a stage of this server wants to know.
     pub waited_ms: Option<u32>,
-    /// The agent of a stage of this server refuses the request, for the stage before to know.
+    /// Whether the agent of this stage refuses the request, which the stage before must know.
     pub is_kept_out: bool,
-    /// What tells the request from all others (`X-Request-ID`), if the client is to know it: at most 128 bytes of a
-    /// field's value.
+    /// The request's identifier (`X-Request-ID`), if the client gets it: at most 128 bytes that a field
+    /// value may have.
     pub request_id: Option<Box<[u8]>>,
-    /// What is done to the head before it is written, if anything.
+    /// The changes to the head before it is written, if any.
     pub change: Option<HeadChange>,
-    /// Field lines, each with its CR LF, that the answer has besides its own, whatever it is. They are for one client:
-    /// caches are told so.
+    /// Further field lines, each with its CR LF, whatever the answer is. They are for one client, so that
+    /// the answer becomes `private` for caches.
     pub further: Option<Arc<[u8]>>,
-    /// How long the connection will be kept idle after this answer, in seconds, to be announced; 0
-    /// announces nothing.
+    /// The time for which the idle connection will be kept after this answer, in seconds, which is
+    /// announced; 0 announces nothing.
     pub(crate) timeout_s: u32,
     pub(crate) http10: bool,
-    /// What is written is a block of HTTP/2, with [room](HEADER_BYTES) for the header of its frame before it
-    /// and for that of the body behind it.
+    /// Whether the pen writes a block of HTTP/2, with [room](HEADER_BYTES) for the header of its frame
+    /// before it, and for that of the body's frame behind it.
     pub(crate) is_http2: bool,
-    /// The request is a call of gRPC: of a refusal its client understands trailers, and no page.
+    /// Whether the request is a call of gRPC, whose client understands a refusal in trailers, and no
+    /// page.
     is_call: bool,
-    /// Where that block ends.
+    /// Where the block of HTTP/2 ends.
     pub(crate) head_end: usize,
-    /// The request was HEAD: bodies given to this pen are not written.
+    /// Whether the request was HEAD: bodies given to this pen are not written.
     pub(crate) head_only: bool,
     pub(crate) status: u16,
     pub(crate) body_bytes: u64,
 }
 
 impl<'o, B> Reply<'o, B> {
-    /// A pen for one answer. `date` is now, as the Date field writes it.
+    /// A pen for one answer. `date` is the current time, as the Date field writes it.
     pub fn new(out: &'o mut Out<B>, date: &'o [u8; IMF_LEN], keep_alive: bool) -> Reply<'o, B> {
         out.begin_answer();
         Reply {
@@ -179,26 +181,26 @@ impl<'o, B> Reply<'o, B> {
         }
     }
 
-    /// What is written answers this request.
+    /// Notes that this request is answered.
     pub fn answers(&mut self, head: &Head<'_>) {
         self.http10 = head.version == Version::Http10;
         self.head_only = head.method == Method::Head;
         self.is_call = self.is_http2 && head.method == Method::Post && grpc::is_call(head);
     }
 
-    /// The status of the head that was written; 0 before.
+    /// The status of the head that was written; 0 before that.
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// Bytes of the body, copied and left behind.
+    /// Bytes of the body: those that were copied, and those left to the engine.
     pub fn body_bytes(&self) -> u64 {
         self.body_bytes
     }
 
-    /// Writes the head of an answer that another server gives, with what announces where its body ends: its
-    /// `length` if that is known. Where the client could not see the end of it the connection ends with it.
-    /// A `Date` in it stands.
+    /// Writes the head of an answer that another server gives, with the field that announces where its
+    /// body ends: its `length` if that is known. If the client could not see the end of the body, the
+    /// connection ends with the answer. A `Date` in the head is kept.
     pub fn relayed(&mut self, status: u16, head: &[u8], length: Option<u64>, has_date: bool) {
         if let Some(further) = self.further.take() {
             return self.relayed(status, &of_one_client(head, &further), length, has_date);
@@ -229,14 +231,15 @@ impl<'o, B> Reply<'o, B> {
             return self.head(status, b"");
         }
         self.add_own();
-        // what ends a head ends its last line as well
+        // the bytes that end a head also end its last line
         let len = self.out.bytes.len();
         self.out.bytes.truncate(len.saturating_sub(2));
         self.end();
     }
 
-    /// Writes the head of an answer after which the connection speaks something else (101, RFC 9110
-    /// §7.8). `head` names that in a field `Upgrade`. A stream of HTTP/2 is a tunnel after a 200 (RFC 8441 §5).
+    /// Writes the head of an answer after which the connection speaks another protocol (101, RFC 9110
+    /// §7.8), which `head` names in a field `Upgrade`. In HTTP/2 a 200 makes the stream a tunnel (RFC
+    /// 8441 §5).
     pub fn switch(&mut self, head: &[u8]) {
         if let Some(further) = self.further.take() {
             return self.switch(&of_one_client(head, &further));
@@ -270,7 +273,7 @@ impl<'o, B> Reply<'o, B> {
         self.text(status, head);
     }
 
-    /// The same for a head that is written again and again: `block` is what [`bake`](crate::head_block::bake)
+    /// Writes a head that is written again and again: `block` is what [`bake`](crate::head_block::bake)
     /// has made of it.
     #[inline]
     pub fn baked(&mut self, status: u16, head: &[u8], block: &[u8]) {
@@ -283,8 +286,8 @@ impl<'o, B> Reply<'o, B> {
         self.text(status, head);
     }
 
-    /// Answers a call of gRPC in the place of who should: the head is its trailers, and nothing follows. Logs and counters
-    /// know it by the status that others would get.
+    /// Refuses a call of gRPC in place of its application: the head is also the trailers, and nothing
+    /// follows. Logs and counters have the status that other requests would get.
     #[cold]
     fn trailers_only(&mut self, status: u16) {
         self.head_only = true;
@@ -299,7 +302,7 @@ impl<'o, B> Reply<'o, B> {
         self.status = status;
     }
 
-    /// Writes a head that is changed for its request.
+    /// Writes a head with the changes for its request.
     #[cold]
     fn changed(&mut self, status: u16, head: &[u8], change: &HeadChange) {
         let HeadChange { fields, values } = change;
@@ -328,7 +331,7 @@ impl<'o, B> Reply<'o, B> {
         }
     }
 
-    /// Writes a head of HTTP/2, with the date if it is not there.
+    /// Writes a head of HTTP/2, with the date if it has none.
     #[inline]
     fn block(&mut self, status: u16, adds_date: bool, write: impl FnOnce(&mut Vec<u8>)) {
         self.status = status;
@@ -345,7 +348,7 @@ impl<'o, B> Reply<'o, B> {
         if added.is_any() {
             let mut text = [0; MOST_ADDED_BYTES];
             let mut rest = text.as_mut_slice();
-            // there is room enough
+            // the buffer is large enough, so that this does not fail
             let _ = added.write(&mut rest);
             let count = MOST_ADDED_BYTES - rest.len();
             encode_lines(bytes, &text[..count]);
@@ -371,7 +374,7 @@ impl<'o, B> Reply<'o, B> {
         self.end();
     }
 
-    /// Adds the fields that are about this answer and known to the pen.
+    /// Adds the fields that this pen knows of the answer.
     #[inline]
     fn add_own(&mut self) {
         let added = Added {
@@ -400,8 +403,8 @@ impl<'o, B> Reply<'o, B> {
         });
     }
 
-    /// Ends a head with the time the connection is kept. The field is for this connection only, so
-    /// Connection names it (RFC 9110 §7.6.1).
+    /// Ends a head with the announced time for which the connection is kept. The field is for this
+    /// connection only, so Connection names it (RFC 9110 §7.6.1).
     fn announce(&mut self) {
         let seconds = self.timeout_s;
         let fields =
@@ -440,7 +443,7 @@ mod tests {
     const DATE: &[u8; IMF_LEN] = b"Sun, 06 Nov 1994 08:49:37 GMT";
     const HSTS: Hsts = Hsts { max_age_s: u64::MAX, subdomains: true, preload: true };
 
-    /// What a pen of HTTP/2 has written.
+    /// The bytes that a pen of HTTP/2 has written.
     fn block(write: impl FnOnce(&mut Reply<'_, ()>)) -> Vec<u8> {
         let mut out = Out::default();
         let mut reply = Reply::new(&mut out, DATE, true);
@@ -499,7 +502,7 @@ mod tests {
         assert!(
             block.starts_with(&bake(b"HTTP/1.1 200 OK\r\n")) && expected.len() > block.len() / 2
         );
-        // over HTTP/1.1 it is no call
+        // over HTTP/1.1 the request is no call
         let mut out = Out::default();
         let mut reply: Reply<'_, ()> = Reply::new(&mut out, DATE, true);
         reply.answers(&call);

@@ -12,82 +12,85 @@ use std::cell::Ref;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Which request of a connection: HTTP/1 has one under way, other protocols have many. A connection
-/// never gives the same number again, so that what comes too late finds nothing.
+/// The number of a request on its connection: HTTP/1 has one request under way, other protocols have
+/// many. A connection never reuses a number, so that a late event finds no request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u32);
 
 impl RequestId {
-    /// No request's: what is done for it is done for the beginning of the connection.
+    /// No request: work for the beginning of the connection.
     pub const OPENING: RequestId = RequestId(u32::MAX);
-    /// No request's: what is done for it is done for what is being sent, which may be of many.
+    /// No request: work for what is being sent, which may be answers to many.
     pub const SENDING: RequestId = RequestId(u32::MAX - 1);
 }
 
-/// When a request came, as [`Journal::tick`](crate::Journal::tick) told it.
+/// When a request came, by the clock of [`Journal::tick`](crate::Journal::tick).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArrivalTimes {
     /// When its first bytes were there.
     pub begun_ns: u64,
-    /// When all of it was there, its body too. The same as `begun_ns` if its head came in one piece
-    /// and it had no body.
+    /// When all of it was there, its body too. The same as `begun_ns` if its head came in one piece and
+    /// it has no body.
     pub complete_ns: u64,
 }
 
-/// Name and value of a field that stands for the client's; without a value that is only left out.
+/// The name and value of a field that replaces the client's; without a value, the client's is only left
+/// out.
 pub type GivenField = (Box<str>, Option<Box<[u8]>>);
 
-/// What others have said of a request before it was answered.
+/// What other servers have decided about a request before it is answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Under what number they were asked.
+    /// The identifier of the request under which they were asked.
     pub id: Option<u128>,
-    /// The rules that asked another server, which has let it through: of which content they are, and which of it.
+    /// The rules whose server was asked and has let the request through: the content of each rule, and its
+    /// number there.
     pub allowed: Vec<(u64, u16)>,
-    /// Fields that an application is to be told instead of the client's: without a value, only that.
+    /// Fields that an application gets instead of the client's; without a value, the client's is only
+    /// left out.
     pub given: Vec<GivenField>,
-    /// Field lines, each with its CR LF, that the answer has besides its own: cookies of servers that have let the
-    /// request through. They make it an answer for one client.
+    /// Further field lines of the answer, each with its CR LF: cookies of servers that have let the
+    /// request through. They make the answer one for a single client.
     pub further: Option<Arc<[u8]>>,
-    /// What an application wants to be sent instead of its answer.
+    /// The internal redirect that an application wants to be sent instead of its answer.
     pub sent: Option<InternalRedirect>,
-    /// The status of the error that is answered in the place of an application: it is not asked again.
+    /// The status of the error that is answered in place of an application, which is not asked again.
     pub refused: Option<u16>,
-    /// Where it stands in a trace, if they were told.
+    /// The request's place in a trace, if the servers were given one.
     pub trace: Option<RequestTrace>,
 }
 
 impl Passed {
-    /// How often the server that this rule of this content asks has let the request through: once for each reading of
-    /// its path.
+    /// How often the server asked by this rule of this content has let the request through: once for each
+    /// reading of its path.
     pub fn times_allowed(&self, content: u64, rule: u16) -> usize {
         self.allowed.iter().filter(|&&asked| asked == (content, rule)).count()
     }
 }
 
-/// Something to be sent in the place of an application's answer.
+/// A path whose content is sent in place of an application's answer (`X-Accel-Redirect` and the like).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InternalRedirect {
-    /// Its path, percent-encoded.
+    /// The path, percent-encoded.
     pub path: Box<[u8]>,
-    /// Its query.
+    /// The query.
     pub query: Option<Box<[u8]>>,
-    /// Field lines of the application, each with its CR LF, that stand for those of what is sent.
+    /// Field lines of the application, each with its CR LF, that replace those of the content.
     pub fields: Arc<[u8]>,
-    /// The server that has said so, for the log.
+    /// The server that has asked for it, for the log.
     pub by: Answerer,
 }
 
-/// Another server that has answered, and how long that took. It is over.
+/// Another server that has answered, and how long that took. The exchange is over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answerer {
-    /// What logs call it.
+    /// The server's name in logs.
     pub name: Box<str>,
     /// The status of its answer.
     pub status: u16,
-    /// How many were asked, this one last.
+    /// How many servers were asked, this one last.
     pub attempts: u32,
-    /// Microseconds for which the request has waited for its turn.
+    /// Microseconds for which the request has waited for its turn at a server.
     pub queue_us: u64,
     /// Microseconds until there was a connection.
     pub connect_us: Option<u64>,
@@ -98,11 +101,11 @@ pub struct Answerer {
 /// One request, as the handler sees it. It borrows the received bytes, or those that were kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'r> {
-    /// What the client sent.
+    /// The head that the client sent.
     pub head: &'r Head<'r>,
-    /// The client, and which address it has reached.
+    /// The client, and the address that it has reached.
     pub peer: &'r Peer,
-    /// What others have said of it.
+    /// What other servers have decided about the request.
     pub passed: Option<&'r Passed>,
     path: &'r NormalPath,
 }
@@ -113,13 +116,14 @@ impl<'r> Request<'r> {
         Request { head, peer, passed: None, path }
     }
 
-    /// The same, of which others have said this.
+    /// The same request, with what other servers have decided about it.
     #[must_use]
     pub fn with(self, passed: Option<&'r Passed>) -> Request<'r> {
         Request { passed, ..self }
     }
 
-    /// The path, decoded and free of detours. It is made once, however often it is asked for.
+    /// The path, decoded and in normal form (without detours such as `..`). Made once, however often it
+    /// is asked for.
     ///
     /// # Errors
     /// See [`PathError`].
@@ -127,34 +131,35 @@ impl<'r> Request<'r> {
         self.path.of(self.head.path)
     }
 
-    /// What applications may take the path for, if they may read its separators in several ways. Made once, as well.
+    /// The paths for which applications may take this one, if they may read its separators in several
+    /// ways. Also made once.
     #[inline]
     pub fn readings(&self) -> Option<Ref<'r, PathReadings>> {
         self.path.readings(self.head.path)
     }
 }
 
-/// What an admitted request has been granted, and owns until it is over.
+/// The grant of an admitted request, which it owns until it is over.
 #[derive(Debug)]
 pub struct Grant<T> {
-    /// It is served in this order.
+    /// The rank in which it is served.
     pub rank: Rank,
-    /// The client whose turn it takes; `None` if that is the connection's.
+    /// The client whose turn it takes; `None` stands for the connection's own client.
     pub client: Option<IpAddr>,
-    /// It is not answered before so many milliseconds have passed.
+    /// How many milliseconds must pass before it is answered.
     pub wait_ms: u32,
-    /// Given back by [`settle`](crate::Admission::settle).
+    /// The ticket, which is given back by [`settle`](crate::Admission::settle).
     pub ticket: T,
 }
 
-/// What is kept of the normal form of a path.
+/// The normal form of a path, as far as it is kept.
 #[derive(Debug)]
 enum KeptPath {
-    /// It was not made.
+    /// The normal form was not made.
     Unmade,
-    /// That is the path as it was sent, as it mostly is.
+    /// The normal form is the path as it was sent, as it mostly is.
     AsSent,
-    /// That is another.
+    /// The normal form differs from the path as it was sent.
     Other(Box<[u8]>),
 }
 
@@ -168,26 +173,27 @@ impl KeptPath {
     }
 }
 
-/// An admitted request that is kept: its head, what it owns, and what it waits for.
+/// An admitted request that is kept: its head, its grant, and what it waits for.
 #[derive(Debug)]
 pub struct KeptRequest<T, S> {
-    /// Which one of its connection.
+    /// The number of the request on its connection.
     pub id: RequestId,
-    /// Its head; it is not parsed again.
+    /// The head; it is not parsed again.
     pub head: OwnedHead,
-    /// The normal form of its path.
+    /// The normal form of the path.
     normal: KeptPath,
-    /// What it owns.
+    /// The grant of the request.
     pub grant: Grant<T>,
-    /// When it came.
+    /// When the request came.
     pub stages: ArrivalTimes,
-    /// What finds the end of its body, if that is to be passed on; so much of it was taken from the input.
+    /// The decoder of its body, if that is to be passed on; it stands behind the bytes taken from the
+    /// input.
     pub body: Option<Box<BodyDecoder>>,
-    /// What others have said of it.
+    /// What other servers have decided about the request.
     pub passed: Option<Box<Passed>>,
-    /// How many answers to it were [withdrawn](crate::Protocol::withdraw).
+    /// How many answers to the request were [withdrawn](crate::Protocol::withdraw).
     pub withdrawn: u8,
-    /// What it waits for, in the words of its protocol.
+    /// What the request waits for; each protocol has its own type.
     pub stage: S,
 }
 
@@ -216,7 +222,7 @@ impl<T, S> KeptRequest<T, S> {
         }
     }
 
-    /// Shows the request to `act`, with what it owns and what it waits for.
+    /// Calls `act` with the request, its grant, and what it waits for.
     pub fn with<R>(
         &mut self,
         peer: &Peer,

@@ -1,4 +1,4 @@
-//! What an engine serves: a handler, what is spoken on its connections, and what lies beneath that.
+//! What an engine serves: a handler, the protocol of its connections, and the transport beneath it.
 
 use crate::handler::HandlerRoles;
 use crate::limits::ConnectionLimits;
@@ -6,14 +6,14 @@ use crate::protocol::Protocol;
 use crate::transport::Transport;
 use std::net::SocketAddr;
 
-/// What an engine is given: the roles, and what is spoken on its connections.
+/// The handler that an engine is given: all roles, and what is spoken.
 ///
-/// A loop owns its handler; methods must neither block nor take noticeable CPU time. What would is
-/// returned as a [`Job`](crate::Job) and comes back as its result.
+/// A loop owns its handler, whose methods must neither block nor take noticeable CPU time. Work that
+/// would is returned as a [`Job`](crate::Job), and its result comes back.
 pub trait Handler: HandlerRoles {
-    /// What is spoken on its connections.
+    /// The protocol of its connections.
     type Protocol: Protocol<Self> + Default + Send;
-    /// What lies between the bytes of its sockets and those of the protocol.
+    /// The layer between the bytes of its sockets and those of the protocol.
     type Transport: Transport<Self::Job>;
 
     /// The transport of a connection that came through a listener with this
@@ -22,7 +22,7 @@ pub trait Handler: HandlerRoles {
         Self::Transport::default()
     }
 
-    /// What is spoken on a connection whose transport is open, with these bounds.
+    /// The protocol of a connection whose transport is open, with these limits.
     fn protocol(
         &mut self,
         _transport: &Self::Transport,

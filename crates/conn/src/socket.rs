@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A socket that requests wait for, one after another, as long as it is open. No other in the process ever
-/// has the same: descriptors have the numbers of those that were closed.
+/// The identity of an open socket that requests wait for, one after another. No other socket of the
+/// process ever has the same, unlike descriptors, which get the numbers of closed ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketId(u64);
 
 impl SocketId {
-    /// Of another socket.
+    /// The identity of a new socket.
     #[allow(clippy::new_without_default, reason = "each is another")]
     pub fn new() -> SocketId {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -16,11 +16,11 @@ impl SocketId {
     }
 }
 
-/// What a socket is waited for.
+/// The events for which a socket is waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
-    /// That something has come, or its peer has ended.
+    /// Bytes have come, or the peer has ended its direction.
     pub read: bool,
-    /// That there is room to write.
+    /// There is room to write.
     pub write: bool,
 }

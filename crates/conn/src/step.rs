@@ -1,72 +1,74 @@
-//! What a connection tells the engine: its next step, and what it waits for; and what has happened meanwhile.
+//! A connection's messages to the engine: its next step, and what it waits for; and the events that
+//! answer them.
 
 use crate::request::RequestId;
 
-/// What the engine does next.
+/// The next action of the engine.
 #[derive(Debug)]
 pub enum Step<J> {
     /// Receive more bytes into the input, then advance.
     Receive,
-    /// Receive what has come meanwhile, whether or not the socket is known to have more; then advance, also if that
-    /// was nothing.
+    /// Receive what has come meanwhile, whether or not the socket is known to have more; then advance,
+    /// even if nothing was received.
     Look,
-    /// Send all of [`Out`](crate::Out), then tell [`sent`](crate::Protocol::sent) and advance.
+    /// Send all of [`Out`](crate::Out), then call [`sent`](crate::Protocol::sent) and advance.
     Send,
-    /// Have this done for the request, then advance with [`RequestEvent::Done`].
+    /// Run this job for the request, then advance with [`RequestEvent::Done`].
     Job(RequestId, J),
-    /// This request is ready: it is to be answered in a turn that [answers](crate::Context::answers) its rank,
-    /// with [`RequestEvent::Called`].
+    /// Put this request into the ready queue: it is answered in a turn that
+    /// [answers](crate::Context::answers) its rank, with [`RequestEvent::Called`].
     Enqueue(RequestId),
-    /// This request may not be answered before so many milliseconds have passed; then advance with
+    /// Hold this request back until this many milliseconds have passed; then advance with
     /// [`RequestEvent::Due`].
     NotBefore(RequestId, u32),
-    /// This request is given up: a job that was not begun for it never is. Then advance.
+    /// Drop this request's job if it has not begun, because the request is given up. Then advance.
     Forget(RequestId),
-    /// Nothing until there is an event.
+    /// Wait for an event.
     Wait,
-    /// The turn's budget is used up; advance again after the neighbours had theirs.
+    /// Give the turn to other connections, because its budget is used up; then advance again.
     Yield,
-    /// End our direction: nothing more is sent, but the client may go on. Only when all of [`Out`](crate::Out) has
-    /// been sent, and once; then advance.
+    /// End our direction: nothing more is sent, but the client may go on. Returned only when all of
+    /// [`Out`](crate::Out) has been sent, and once; then advance.
     End,
-    /// The client's socket goes to another process for a while: watch it no longer, then
+    /// Stop watching the client's socket, which goes to another process for a while; then
     /// [lend](crate::Protocol::lend) it and advance. Watch it again when it is no longer
     /// [lent](crate::Protocol::is_lent).
     Lend,
-    /// Give socket and received bytes to [`hand_over`](crate::Hooks::hand_over).
+    /// Give the socket and the received bytes to [`hand_over`](crate::Hooks::hand_over).
     HandOver,
     /// Close the connection.
     Close(Closing),
 }
 
-/// What has happened to a request.
+/// An event of a request.
 #[derive(Debug)]
 pub enum RequestEvent<D> {
-    /// Its job is done, with this result.
+    /// The job is done, with this result.
     Done(RequestId, D),
-    /// Its job has panicked.
+    /// The job has panicked.
     Failed(RequestId),
-    /// Its turn to be answered has come.
+    /// The request's turn to be answered has come.
     Called(RequestId),
-    /// The time has come from which it may be answered.
+    /// The time from which the request may be answered has come.
     Due(RequestId),
-    /// The socket it waits for can be read or written, or has failed: it is tried.
+    /// A socket that the request waits for can be read or written, or has failed: the request must try
+    /// it.
     Socket(RequestId),
 }
 
 /// How a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
-    /// Everything received was used: a plain close sends FIN.
+    /// Close at once: everything received was used, and the plain close sends FIN.
     Now,
-    /// Input may be unread, and closing on it would send a RST that destroys the answer on its way
-    /// (RFC 9112 §9.6): shut down writing, read and drop for a while, then close.
+    /// Shut down writing, read and drop for a while, then close: input may be unread, and closing on it
+    /// would send a RST that destroys the answer on its way (RFC 9112 §9.6).
     Linger,
     /// Send a RST.
     Reset,
 }
 
-/// What is waited for, which decides the time it is given.
+/// An awaited event, which decides the time it is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Await {
     /// The first byte of the next request.
@@ -81,28 +83,29 @@ pub enum Await {
     Admission,
     /// Room in the client's receive window.
     Send,
-    /// A place among the requests at once of a rule: until when this and the next six may last, the
-    /// protocol [says](crate::Protocol::deadline_ms).
+    /// A place among the requests at once of a rule. For this and the next six, the protocol
+    /// [says](crate::Protocol::deadline_ms) how long they may last.
     Place,
-    /// That another server may be asked.
+    /// The permission to ask another server: a place at it.
     Slot,
     /// A connection to another server.
     Connect,
     /// The head of another server's answer.
     Answer,
-    /// That a body moves that is passed on.
+    /// A movement of a body that is passed on.
     Flow,
-    /// That the other direction of a tunnel ends, or moves, of which one has ended.
+    /// The end of the other direction of a tunnel, or a movement in it, after one direction has ended.
     Ending,
-    /// Any of the four before, and the time at which an exchange looks whether its upstream still lives: when
-    /// it has come, nothing need be wrong (see [`Relay::looks`](crate::Relay::looks)).
+    /// Any of the four before, and the time at which an exchange checks whether its upstream still lives:
+    /// when that time has come, nothing need be wrong (see [`Relay::looks`](crate::Relay::looks)).
     Link,
-    /// The same, of an exchange that no upstream has: it is over sooner than what was waited for before.
+    /// What [`Link`](Await::Link) says, for an exchange that no upstream has: this wait is over sooner
+    /// than the one before it.
     Rest,
 }
 
 impl Await {
-    /// Whether another server is to be asked first: that takes what it takes, whatever the client does.
+    /// Whether another server must be asked first, which takes its time whatever the client does.
     pub(crate) fn is_before_asking(self) -> bool {
         matches!(self, Await::Slot | Await::Connect)
     }

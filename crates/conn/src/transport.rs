@@ -1,4 +1,4 @@
-//! What lies between the bytes of a socket and those of a protocol: nothing, or encryption.
+//! The layer between the bytes of a socket and those of a protocol: nothing, or encryption.
 //!
 //! A transport is pure: received bytes go in, bytes to be sent come out. The engine owns the socket,
 //! keeps what the client has not taken yet, and asks a [plain](Transport::is_plain) one for nothing.
@@ -7,120 +7,121 @@ use crate::handler::Job;
 use crate::passing::PassedConnection;
 use crate::peer::Secured;
 
-/// Both directions of one connection. `J` is the handler's job: what takes CPU time in a handshake is
-/// one, and comes back with its result.
+/// The transport of one connection, in both directions. `J` is the handler's job: CPU-heavy work of a
+/// handshake is a job, and its result comes back.
 pub trait Transport<J: Job>: Default + Send {
     /// Whether the bytes of the socket are those of the protocol. Then the kernel may send files
-    /// (`sendfile`, `splice`), and none of the other methods is called.
+    /// (`sendfile`, `splice`), and no other method is called.
     fn is_plain(&self) -> bool;
 
-    /// The next step until the protocol may begin; `done` is the result of a job that it has asked for.
-    /// Called after each [`receive`](Transport::receive) until it says [`Opening::Open`].
+    /// The next step until the protocol may begin; `done` is the result of a job that the transport has
+    /// asked for. Called after each [`receive`](Transport::receive) until it returns [`Opening::Open`].
     fn open(&mut self, done: Option<J::Done>) -> Opening<J>;
 
-    /// What was agreed with the client, once it is [open](Opening::Open).
+    /// The result of the handshake with the client, once the transport is [open](Opening::Open).
     fn secured(&self) -> Option<Box<Secured>> {
         None
     }
 
-    /// Whether it is not known yet what lies between: more must be received first.
+    /// Whether it is not known yet which transport the connection has: more must be received first.
     fn is_undecided(&self) -> bool {
         false
     }
 
-    /// That the bytes are passed on as they are, once that is known; then it [is plain](Transport::is_plain), and
-    /// nothing is said to the client by this server.
+    /// The connection's route, once its bytes are known to be passed on as they are. Then the transport
+    /// [is plain](Transport::is_plain), and this server sends the client nothing.
     fn passed(&self) -> Option<Box<PassedConnection>> {
         None
     }
 
-    /// Whether nothing may be said to the client before the protocol begins, though the transport is plain.
+    /// Whether nothing may be sent to the client before the protocol begins, although the transport is
+    /// plain.
     fn is_silent(&self) -> bool {
         false
     }
 
-    /// What was received before it was known that the bytes are passed on. They are the protocol's.
+    /// Takes the bytes received before it was known that they are passed on. They belong to the protocol.
     fn take_received(&mut self) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Why it has [failed](Opening::Failed), or is [`Broken`]; `None` if it is not.
+    /// Why the transport has [failed](Opening::Failed), or is [`Broken`]; `None` if it is not.
     fn failure(&self) -> Option<TransportFailure> {
         None
     }
 
-    /// Takes bytes from the socket: all of them, at most as many as are received at a time. It is
-    /// [`read`](Transport::read) until it has nothing more before it is given others.
+    /// Takes bytes from the socket: all of them, at most as many as are received at a time. Before the
+    /// next call, the transport is [`read`](Transport::read) until it has nothing more.
     ///
     /// # Errors
-    /// [`Broken`] if the peer does not keep to the rules; what is to be said about that is in
-    /// [`flush`](Transport::flush).
+    /// [`Broken`] if the peer does not keep to the rules; [`flush`](Transport::flush) has the alert for
+    /// the peer.
     fn receive(&mut self, wire: &[u8]) -> Result<(), Broken>;
 
-    /// Bytes for the protocol.
+    /// Reads bytes for the protocol.
     fn read(&mut self, buffer: &mut [u8]) -> Plaintext;
 
-    /// Adds what carries `head` and then `body` to `wire`. Either may be empty.
+    /// Appends `head` and then `body`, in the form of the transport, to `wire`. Either may be empty.
     fn write(&mut self, head: &[u8], body: &[u8], wire: &mut Vec<u8>);
 
-    /// Adds what the transport itself has to say.
+    /// Appends the transport's own messages to `wire`.
     fn flush(&mut self, wire: &mut Vec<u8>);
 
-    /// Adds the words that end this direction. Nothing is written after it.
+    /// Appends the message that ends this direction. Nothing is written after it.
     fn end(&mut self, wire: &mut Vec<u8>);
 }
 
-/// How far the beginning of a connection has come.
+/// The state of the beginning of a connection.
 #[derive(Debug)]
 pub enum Opening<J> {
     /// The protocol may begin.
     Open,
     /// More bytes are needed.
     Receive,
-    /// This must be done first.
+    /// This job must be done first.
     Job(J),
-    /// It cannot go on; what is to be said about that is in [`Transport::flush`].
+    /// The transport cannot go on; [`Transport::flush`] has the alert for the peer.
     Failed,
 }
 
 /// Why a transport cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportFailure {
-    /// The client speaks something else.
+    /// The client does not speak the protocol of the transport.
     Protocol,
-    /// No identity here has the name it asks for.
+    /// No certificate here has the name that the client asks for.
     Name,
-    /// The client does not want what it was shown.
+    /// The client does not accept the certificate or parameters it was shown.
     Client,
-    /// The client has not shown a certificate that is good.
+    /// The client has not shown a valid certificate.
     Unproven(Unproven),
-    /// None: the authority has seen what it came for, that a name is ours (RFC 8737).
+    /// No failure: the authority of ACME has seen the proof that a name is ours (RFC 8737).
     Proof,
-    /// The client does not keep to the rules, or nothing could be agreed on.
+    /// The client does not keep to the rules, or no parameters could be agreed on.
     Rules,
 }
 
-/// Why a client's certificate is not taken.
+/// Why a client's certificate is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unproven {
-    /// There is none.
+    /// The client has shown none.
     Missing,
-    /// No authority that is trusted has signed it.
+    /// No trusted authority has signed it.
     Untrusted,
-    /// It has expired, or is not valid yet.
+    /// The certificate has expired, or is not valid yet.
     Expired,
-    /// It was revoked.
+    /// The certificate was revoked.
     Revoked,
     /// No list says whether it was revoked, or the list has expired.
     Unlisted,
-    /// It is wrong in another way.
+    /// The certificate is wrong in another way.
     Wrong,
 }
 
-/// What [`Transport::read`] has.
+/// The result of [`Transport::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plaintext {
-    /// So many bytes, at least one.
+    /// This many bytes, at least one.
     Bytes(usize),
     /// Nothing until more is received.
     Nothing,

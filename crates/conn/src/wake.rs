@@ -1,12 +1,13 @@
-//! How code of this process that is no connection's wakes a request which waits for it.
+//! How code of this process, other than the connection's own, wakes a request that waits for it.
 //!
-//! An exchange with code of this process has no socket. The engine leaves what wakes its request in the exchange's
-//! slot; who has something for the request calls it, on whichever thread.
+//! An exchange with code of this process has no socket. The engine leaves the request's waker in the
+//! exchange's slot; the code that has something for the request wakes it through the slot, from any
+//! thread.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-/// Where an engine leaves what wakes a request. A call that comes before is kept for it.
+/// The slot where an engine leaves a request's waker. A call that comes before the waker is kept for it.
 #[derive(Debug, Default)]
 pub struct WakeSlot(Mutex<SlotState>);
 
@@ -14,7 +15,7 @@ pub struct WakeSlot(Mutex<SlotState>);
 enum SlotState {
     #[default]
     Empty,
-    /// The request was called, and nothing was there that wakes it.
+    /// The request was called before there was a waker.
     Called,
     Waker(Waker),
 }
@@ -24,12 +25,12 @@ impl WakeSlot {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is something that wakes the request.
+    /// Whether a waker is there.
     pub fn is_set(&self) -> bool {
         matches!(*self.lock(), SlotState::Waker(_))
     }
 
-    /// This wakes the request from now on; at once, if it was called already.
+    /// Sets the waker of the request; wakes it at once if the request was called already.
     pub fn set(&self, waker: Waker) {
         let before = std::mem::replace(&mut *self.lock(), SlotState::Waker(waker.clone()));
         if let SlotState::Called = before {
@@ -37,7 +38,8 @@ impl WakeSlot {
         }
     }
 
-    /// Wakes the request. It looks at all there is for it: one call is enough until it has.
+    /// Wakes the request. The request then looks at everything there is for it: one call is enough until
+    /// it has.
     pub fn wake(&self) {
         let mut state = self.lock();
         let SlotState::Waker(waker) = &*state else {
@@ -45,7 +47,7 @@ impl WakeSlot {
             return;
         };
         let waker = waker.clone();
-        // an engine may take other locks
+        // the lock is dropped first, because an engine's waker may take other locks
         drop(state);
         waker.wake();
     }

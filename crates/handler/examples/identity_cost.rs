@@ -1,5 +1,5 @@
-//! What an identity costs a request: without a cookie, with one that repeats, with one that is new, and
-//! with one that is forged.
+//! The cost of an identity for a request: without a cookie, with one that repeats, with one that is new,
+//! and with one that is forged.
 //!
 //! `cargo run --release -p forebay-server --example identity_cost`
 

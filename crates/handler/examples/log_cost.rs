@@ -1,4 +1,4 @@
-//! What recording one answer costs its loop, by format: `cargo run --release -p forebay-server
+//! The cost of recording one answer for its loop, by format: `cargo run --release -p forebay-server
 //! --example log_cost [common|combined|json|off] [LINES]`. The lines go to `/dev/null`; for
 //! instructions run it under `valgrind --tool=callgrind --toggle-collect='log_cost::record'`.
 

@@ -1,5 +1,5 @@
-//! The applications behind the sites, by the numbers that the content knows their routes by; and what is
-//! asked of them.
+//! The applications behind the sites, by the numbers that the content has for their routes; and the
+//! requests to them.
 //!
 //! A reload keeps each application whose settings have not changed, with all that is known of it.
 
@@ -39,31 +39,33 @@ use std::sync::Arc;
 /// All applications of a configuration.
 #[derive(Debug, Default)]
 pub struct Applications {
-    /// By site, then by route.
+    /// The applications, by site, then by route.
     sites: Vec<Vec<Arc<Application>>>,
-    /// The fields that servers which decide give requests, by site: what clients say in these is dropped.
+    /// The fields that deciding servers add to requests, by site: clients' fields of these names are
+    /// dropped.
     given: Vec<Vec<FieldName>>,
-    /// Their upstreams, each once, with what is decided about them.
+    /// The upstreams of all applications, each once, with their settings.
     upstreams: Vec<(Arc<Upstreams>, settings::GroupSettings)>,
-    /// One is told which address its clients have reached.
+    /// Whether some application gets the address that its clients have reached.
     tell_local: bool,
-    /// One takes other protocols.
+    /// Whether some application takes other protocols (tunnels).
     take_tunnels: bool,
-    /// Which connections are passed on as they are; the servers that get them are those of the last site.
+    /// The routes of connections that are passed on as they are; their servers are those of the last
+    /// site.
     pass_routes: Arc<PassRoutes>,
-    /// What each class gets of upstreams while it waits for one, by rank.
+    /// The share of each class, by rank, in the queues for upstreams.
     shares: Arc<[f64]>,
-    /// What this process is, if it is a stage, and whom it asks.
+    /// The stage that this process is, and the next one, if it is a stage.
     next: Option<NextStage>,
-    /// Where bodies that must be collected are on disk.
+    /// The place on disk for bodies that must be collected.
     spool: Option<Arc<Spool>>,
     /// The socket of the process that runs programs for requests.
     launcher: Option<Arc<MessageSocket>>,
 }
 
 impl Applications {
-    /// Those that these settings name, by site and route, and the shares of the classes. Of `before`
-    /// upstreams are kept that stay at their addresses. May wait for a name service.
+    /// The applications that these settings name, by site and route, with the shares of the classes.
+    /// Upstreams of `before` that stay at their addresses are kept. The call may wait for a name service.
     pub fn new(
         sites: &[Vec<settings::ApplicationSettings>],
         shares: &Arc<[f64]>,
@@ -92,25 +94,26 @@ impl Applications {
         Applications { sites, given, tell_local, take_tunnels, ..all }
     }
 
-    /// With connections that are passed on as they are, to servers that stand behind those of the sites.
+    /// Adds the routes of connections that are passed on as they are. Their servers stand behind those of
+    /// the sites.
     #[must_use]
     pub fn passing(self, routes: &Arc<PassRoutes>) -> Applications {
         Applications { pass_routes: Arc::clone(routes), ..self }
     }
 
-    /// For a process that is a stage.
+    /// Adds the next stage, for a process that is a stage.
     #[must_use]
     pub fn with_next(self, next: Option<NextStage>) -> Applications {
         Applications { next, ..self }
     }
 
-    /// With a place on disk for bodies that must be collected.
+    /// Adds a place on disk for bodies that must be collected.
     #[must_use]
     pub fn with_spool(self, spool: Option<Arc<Spool>>) -> Applications {
         Applications { spool, ..self }
     }
 
-    /// With the socket of the process that runs programs for requests.
+    /// Adds the socket of the process that runs programs for requests.
     #[must_use]
     pub fn with_launcher(self, launcher: Option<Arc<MessageSocket>>) -> Applications {
         if let Some(launcher) = &launcher {
@@ -124,23 +127,23 @@ impl Applications {
         self.launcher.as_ref()
     }
 
-    /// Where bodies that must be collected are on disk.
+    /// The place on disk for bodies that must be collected.
     pub fn spool(&self) -> Option<&Arc<Spool>> {
         self.spool.as_ref()
     }
 
-    /// Which stage this process is; `None` if it is the whole server.
+    /// The stage that this process is; `None` if it is the whole server.
     #[inline]
     pub fn role(&self) -> Option<Role> {
         self.next.as_ref().map(|next| next.role)
     }
 
-    /// Whom it asks.
+    /// The next stage, which this process asks.
     pub fn next_stage(&self) -> Option<&Arc<Application>> {
         self.next.as_ref()?.stage.as_ref()
     }
 
-    /// What is answered to the stage before when it asks whether this one lives.
+    /// The answer to the stage before, when it asks whether this one lives.
     pub fn pong(&self) -> String {
         let said = self.next.as_ref().map_or("", |next| &*next.configuration);
         format!("HTTP/1.1 204 No Content\r\n{CONFIGURATION}: {said}\r\n")
@@ -151,12 +154,12 @@ impl Applications {
         self.next.as_ref().is_some_and(|next| next.is_other)
     }
 
-    /// Whether a request to the next stage may be sent again that is idempotent.
+    /// Whether an idempotent request to the next stage may be sent again.
     pub fn repeats_idempotent(&self, site: Option<u32>) -> bool {
         self.next.as_ref().is_some_and(|next| next.repeats_idempotent(site))
     }
 
-    /// Those of a route: the same as another's that says the same of them.
+    /// The upstreams of a route: those of another route if its settings for them are the same.
     fn upstreams_of(
         &mut self,
         settings: &settings::ApplicationSettings,
@@ -186,7 +189,7 @@ impl Applications {
         upstreams
     }
 
-    /// What was decided holds from now on, in the place of what was `before`; through TLS it is spoken by these
+    /// Puts the settings in force, in place of those of `before`. TLS to upstreams uses these
     /// certificates.
     pub fn take_effect(&self, before: Option<&Applications>, certificates: &Certificates) {
         if let Some(stage) = self.next_stage() {
@@ -199,12 +202,12 @@ impl Applications {
             if before.upstreams().any(|known| Arc::ptr_eq(known, upstreams)) {
                 continue;
             }
-            // one that somebody has taken out stays out, whatever is beside it now
+            // an upstream that an operator has taken out stays out, whatever is beside it now
             for one in upstreams.seen() {
                 let is_out = |seen: upstreams::UpstreamReport| {
                     let is_same = match &one.server {
                         None => seen.label == one.label,
-                        // another server may have that place there
+                        // another server may be in that place
                         server => seen.server == *server,
                     };
                     is_same && seen.condition == UpstreamCondition::Draining
@@ -217,7 +220,7 @@ impl Applications {
         }
     }
 
-    /// Places and queues are counted together with other processes from now on.
+    /// Counts places and queues together with other processes from now on.
     pub fn share(&self, counts: &SharedCounts) {
         let mut seen = HashMap::new();
         self.upstreams().for_each(|upstreams| upstreams.share(counts, &mut seen));
@@ -228,7 +231,7 @@ impl Applications {
         self.upstreams.iter().map(|(upstreams, _)| upstreams)
     }
 
-    /// The routes that upstreams belong to, by the numbers of site and route.
+    /// The routes that use these upstreams, as numbers of site and route.
     pub fn routes_to(&self, upstreams: &Arc<Upstreams>) -> impl Iterator<Item = (usize, usize)> {
         let routes = self.sites.iter().enumerate();
         let routes = routes.flat_map(|(site, routes)| {
@@ -238,23 +241,23 @@ impl Applications {
         own.map(|(site, route, _)| (site, route))
     }
 
-    /// Requests that are under way.
+    /// The number of requests that are under way.
     pub fn in_flight(&self) -> u64 {
         self.upstreams().flat_map(|one| one.seen()).map(|seen| u64::from(seen.in_flight)).sum()
     }
 
-    /// Requests that wait for their turn.
+    /// The number of requests that wait for their turn.
     pub fn waiting(&self) -> u64 {
         self.upstreams().map(|one| one.waiting() as u64).sum()
     }
 
-    /// Requests that may be under way at once, to those that have a limit.
+    /// The number of requests that may be under way at once at upstreams with a limit.
     pub fn places(&self) -> u64 {
         let each = self.upstreams().flat_map(|one| one.seen());
         each.filter_map(|seen| seen.most).map(u64::from).sum()
     }
 
-    /// Connections that requests share.
+    /// The numbers of connections that requests share.
     pub fn shared_connections(&self) -> SharedConnectionCounts {
         let none = SharedConnectionCounts::default();
         self.upstreams().fold(none, |all, one| all.and(one.shared_connections()))
@@ -271,18 +274,19 @@ impl Applications {
         found
     }
 
-    /// Whether one is told which address its clients have reached: as SERVER_ADDR, or by the PROXY protocol.
+    /// Whether some application gets the address that its clients have reached: as SERVER_ADDR, or by the
+    /// PROXY protocol.
     #[inline]
     pub fn tell_local(&self) -> bool {
         self.tell_local
     }
 
-    /// Whether there are none.
+    /// Whether there are no applications.
     pub fn is_empty(&self) -> bool {
         self.upstreams.is_empty()
     }
 
-    /// Which connections are passed on as they are.
+    /// The routes of connections that are passed on as they are.
     #[inline]
     pub fn pass_routes(&self) -> &Arc<PassRoutes> {
         &self.pass_routes
@@ -301,18 +305,18 @@ impl Applications {
         Some((destination, application))
     }
 
-    /// The one that a request is for.
+    /// The application that a request is for.
     pub fn get(&self, destination: &Destination) -> Option<&Arc<Application>> {
         self.sites.get(destination.site as usize)?.get(destination.route as usize)
     }
 
-    /// The fields that servers which decide give requests of this site.
+    /// The fields that deciding servers add to requests of this site.
     pub fn given(&self, site: u32) -> &[FieldName] {
         self.given.get(site as usize).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Through TLS these are spoken with by these certificates from now on, if they are.
+/// Sets the certificates that TLS to these upstreams uses from now on, where it is used.
 fn speak_by(
     upstreams: &Upstreams,
     settings: &settings::GroupSettings,
@@ -322,13 +326,13 @@ fn speak_by(
     if let Some(files) = settings.tls.as_ref().and_then(|tls| certificates.of_upstreams(tls))
         && let Err(error) = upstreams.speak_by(files)
     {
-        // their requests are answered with 502: nothing goes there in clear instead
+        // requests to them are answered with 502: nothing goes there in clear instead
         say(format_args!("{what} at {}: {error}", upstreams.label(0)));
     }
 }
 
-/// The fields by which oauth2-proxy, and others that do as it does, say who somebody is, and are told where to lead
-/// clients: a client must not, also where some of them are not copied.
+/// The fields in which oauth2-proxy and similar servers state the user, and get the page that clients
+/// return to. Clients must not set them, even where some of them are not copied.
 const ALWAYS_GIVEN: [&str; 6] = [
     "X-Auth-Request-User",
     "X-Auth-Request-Email",
@@ -338,7 +342,7 @@ const ALWAYS_GIVEN: [&str; 6] = [
     "X-Auth-Request-Redirect",
 ];
 
-/// The fields that servers which decide give requests of a site with these routes.
+/// The fields that the deciding servers of a site with these routes add to requests.
 fn given_by(routes: &[settings::ApplicationSettings]) -> Vec<FieldName> {
     let mut authorities =
         routes.iter().filter_map(|one| one.proxy()?.authority.as_ref()).peekable();

@@ -1,8 +1,8 @@
 //! The certificates of all sites and of the admin listener, read from their files, and which answers for
 //! which name; the [`Tokens`] that the admin listener asks for; and the [`Keys`] of identities.
 //!
-//! In: a configuration, at the start and at each reload. Out: [`Identities`] for new connections. What is
-//! wrong with a file is said with its name, and what is in force stays.
+//! In: a configuration, at the start and at each reload. Out: [`Identities`] for new connections. An
+//! error names its file, and the certificates in force stay.
 //!
 //! Files that change while the server runs are noticed by `certificate_watch` of the server.
 
@@ -41,62 +41,64 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fmt, fs, io};
 
-/// Why a request is answered with 421.
+/// The text of an answer with 421.
 pub const OTHER_CONNECTION: &str = "This connection is for another host; open one for this";
 
 /// Certificates that are in force.
 #[derive(Default)]
 pub struct Certificates {
-    /// Which certificate answers for which name.
+    /// The certificate for each name.
     pub identities: Arc<Identities>,
-    /// What the admin listener goes by.
+    /// The rules of the admin listener.
     pub admin: Arc<OfAdmin>,
-    /// What is asked of the clients of each site, in the order of the configuration; nothing where no site
+    /// The demands on the clients of each site, in the order of the configuration; empty where no site
     /// asks for certificates.
     demands: Vec<Demand>,
-    /// Each site that has certificates.
+    /// The certificates of each site that has some.
     sites: Vec<HeldCertificate>,
-    /// Those of the admin listener.
+    /// The certificates of the admin listener.
     held_by_admin: Option<HeldCertificate>,
-    /// What stages of other machines are shown, and must show, that ask this process.
+    /// The certificates between this process and the stages of other machines that ask it.
     held_by_stage: Option<HeldCertificate>,
     tokens: Option<HeldFile<Tokens>>,
     keys: Option<HeldFile<Keys>>,
-    /// What applications are shown and must show, each once.
+    /// The certificates and authorities for TLS to applications, each once.
     upstreams: Vec<HeldUpstreamTls>,
-    /// How identities of clients are found; `None` where there are none.
+    /// The verifier of clients' identities; `None` where there are no identities.
     pub verifier: Option<Verifier>,
-    /// The cookie that applications are not told of.
+    /// The cookie that applications do not get.
     pub hidden_cookie: Option<Box<str>>,
-    /// What is wanted by ACME.
+    /// The certificates to be had by ACME.
     acme: Option<Arc<acme::AcmePlan>>,
 }
 
-/// What the admin listener goes by.
+/// The rules of the admin listener.
 #[derive(Default)]
 pub struct OfAdmin {
-    /// How many there were before it: of two the one with more is in force.
+    /// The number of this version of the rules: of two versions, the one with the higher number is in
+    /// force.
     pub number: u64,
-    /// Which clients it answers; none if there is no such listener any more.
+    /// The clients that the listener answers; none if it does not exist any more.
     pub allow: Vec<Network>,
-    /// Whether they must bring a token: one of [`tokens`](OfAdmin::tokens), without any none.
+    /// Whether clients must bring one of [`tokens`](OfAdmin::tokens); without any tokens, no client is
+    /// answered then.
     pub with_token: bool,
-    /// Its identity, whatever name a client asks for.
+    /// The certificate of the listener, whatever name a client asks for.
     pub identities: Arc<Identities>,
-    /// What clients must bring, if the configuration says so.
+    /// The tokens that clients must bring, if the configuration has some.
     pub tokens: Option<Tokens>,
 }
 
-/// Whose certificates these are.
+/// The owner of certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Owner {
-    /// Those of the site with this name.
+    /// The site with this name.
     Site(String),
-    /// Those of the admin listener.
+    /// The admin listener.
     Admin,
-    /// Those that applications of the site with this name are shown.
+    /// The applications of the site with this name, for the certificates that they are shown.
     Applications(String),
-    /// Those that stages on several machines show one another.
+    /// The stages on several machines, which show one another certificates.
     Stages,
 }
 
@@ -111,11 +113,11 @@ impl fmt::Display for Owner {
     }
 }
 
-/// The keys of the tickets of one owner, in the process before.
+/// The keys of one owner's session tickets, from the process before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedTickets {
     owner: Owner,
-    /// What was asked of the clients that have them.
+    /// The demands on the clients that have these tickets.
     asked: Option<[u8; 32]>,
     keys: TicketKeys,
 }
@@ -127,22 +129,22 @@ impl HandedTickets {
     }
 }
 
-/// What has come of files that have changed.
+/// The result of reading changed files again.
 pub struct Renewed {
-    /// What is to be in force.
+    /// The certificates to be put in force.
     pub certificates: Certificates,
-    /// What is new, in words.
+    /// The changes, in words.
     pub taken: Vec<String>,
-    /// What is wrong with others; what they were stays.
+    /// The errors in other files, whose certificates stay as they were.
     pub errors: Vec<CertificateError>,
 }
 
 impl Certificates {
-    /// Reads all that are named. Sessions of clients of a site that was there `before`, or in another process that has
-    /// handed its keys, can be resumed.
+    /// Reads all files that the configuration names. Clients can resume sessions with a site that existed
+    /// `before`, or in another process that has handed its keys over.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error.
     pub fn open(
         config: &Config,
         before: &Certificates,
@@ -170,7 +172,7 @@ impl Certificates {
         });
         let sites = sites.collect::<Result<_, _>>()?;
         let admin = Some(&config.admin.pairs).filter(|pairs| !pairs.is_empty());
-        // it speaks HTTP/1
+        // the admin listener speaks HTTP/1
         let admin = admin.map(|pairs| {
             let clients = ClientFiles::default();
             open(
@@ -191,8 +193,8 @@ impl Certificates {
         Ok(Certificates { upstreams, ..of_config })
     }
 
-    /// Those of these sites, which are the sites of `config` that have any, in the same order, and what
-    /// the admin listener has, and a stage that other machines ask.
+    /// The certificates of these sites, which are the sites of `config` that have any, in the same order;
+    /// those of the admin listener; and those of a stage that other machines ask.
     fn of(
         config: &Config,
         sites: Vec<HeldCertificate>,
@@ -204,7 +206,7 @@ impl Certificates {
         let with_pairs = config.sites.iter().filter(|site| site.has_certificate());
         let all = || with_pairs.clone().zip(&sites);
         let default = all().find(|(site, _)| site.hosts.is_empty());
-        // where stages are asked no sites are
+        // a stage that other machines ask has no sites
         let default = default.map(|(_, held)| held).or(held_by_stage.as_ref());
         let default = default.map(|held| Arc::clone(&held.identity));
         let mut identities = Identities::new(default);
@@ -214,7 +216,7 @@ impl Certificates {
         for (site, HeldCertificate { identity, .. }) in all() {
             site.hosts.iter().for_each(|host| identities.add_site(&host.to_string(), identity));
         }
-        // a name that no site has for itself: any site that has a certificate for it
+        // a name for which no site has a certificate of its own gets one of any site that covers it
         for HeldCertificate { identity, .. } in &sites {
             let names = identity.pairs().iter().flat_map(|pair| &pair.names);
             names.for_each(|name| identities.add(name, identity));
@@ -250,12 +252,12 @@ impl Certificates {
         }
     }
 
-    /// What was read for applications that are spoken with so.
+    /// The files for TLS to applications with these settings.
     pub fn of_upstreams(&self, settings: &UpstreamTlsSettings) -> Option<&UpstreamTlsFiles> {
         self.upstreams.iter().find(|held| held.settings == *settings).map(|held| &*held.files)
     }
 
-    /// What is wanted by ACME.
+    /// The certificates to be had by ACME.
     #[inline]
     pub fn acme(&self) -> Option<&Arc<acme::AcmePlan>> {
         self.acme.as_ref()
@@ -267,9 +269,9 @@ impl Certificates {
         !self.demands.is_empty()
     }
 
-    /// Whether `site`, by its place in the configuration, may be asked for `host` in this way: its clients
-    /// may be unknown only where it does not ask for their certificates. If it may not: with what status
-    /// that is answered, and why. `is_https` says whether the client has come through TLS, be it to a proxy.
+    /// Why `site`, by its place in the configuration, may not be asked for `host` on this connection: the
+    /// status and text of the answer. A client without a certificate may only ask where the site wants
+    /// none. `is_https` says whether the client has come through TLS, perhaps to a proxy.
     pub fn refusal(
         &self,
         secured: Option<&Secured>,
@@ -282,7 +284,7 @@ impl Certificates {
             let is_refused = demand.is_required && (!demand.is_redirected || is_https());
             return is_refused.then_some((403, "This site is for clients with a certificate"));
         };
-        // a site without a certificate is asked through a connection of another one
+        // a site without a certificate is asked through a connection of another site
         let wanted = demand.policy.unwrap_or_else(|| {
             let host = String::from_utf8_lossy(host).to_ascii_lowercase();
             self.identities.find(Some(&host)).and_then(|identity| identity.policy())
@@ -290,10 +292,10 @@ impl Certificates {
         (wanted != secured.policy).then_some((421, OTHER_CONNECTION))
     }
 
-    /// Reads those again whose files have changed; `config` is what these are of.
+    /// Reads the certificates again whose files have changed; `config` is their configuration.
     ///
     /// # Errors
-    /// A site with wrong files keeps what it has; see [`Renewed::errors`].
+    /// None is returned: a site with wrong files keeps its certificates; see [`Renewed::errors`].
     pub fn renewed(&self, config: &Config) -> Renewed {
         let (mut taken, mut errors) = (Vec::new(), Vec::new());
         let mut renew = |held: &HeldCertificate| {
@@ -330,8 +332,7 @@ impl Certificates {
         Renewed { certificates: Certificates { upstreams, ..certificates }, taken, errors }
     }
 
-    /// All certificates, by owner.
-    /// The keys of tickets, for the process that takes the place of this one.
+    /// The keys of session tickets, for the process that takes the place of this one.
     pub fn tickets(&self) -> Vec<HandedTickets> {
         let hand = |held: &HeldCertificate| HandedTickets {
             owner: held.owner.clone(),
@@ -345,12 +346,13 @@ impl Certificates {
         self.watched().chain(&self.held_by_stage)
     }
 
-    /// Those whose files this process looks at again. Files of stages the supervisor does, which may read them.
+    /// The certificates whose files this process checks for changes. The supervisor checks those of
+    /// stages, because it may read them.
     fn watched(&self) -> impl Iterator<Item = &HeldCertificate> {
         self.sites.iter().chain(&self.held_by_admin)
     }
 
-    /// The same of what was read for applications.
+    /// The files for TLS to applications that this process checks for changes.
     fn watched_upstreams(&self) -> impl Iterator<Item = &HeldUpstreamTls> {
         self.upstreams.iter().filter(|held| held.owner != Owner::Stages)
     }
@@ -360,7 +362,7 @@ impl Certificates {
         self.files().next().is_none()
     }
 
-    /// The files of all, each as often as it is named.
+    /// All files, each as often as it is named.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let others = self.tokens.iter().map(|held| &held.path);
         let others = others.chain(self.keys.iter().map(|held| &held.path));
@@ -368,7 +370,7 @@ impl Certificates {
         self.watched().flat_map(|held| held.files.all()).chain(others)
     }
 
-    /// What they were when they were read.
+    /// The stamps of the files when they were read.
     pub fn stamps(&self) -> Stamps {
         let others = self.tokens.iter().map(|held| held.stamp);
         let others = others.chain(self.keys.iter().map(|held| held.stamp));
@@ -376,7 +378,7 @@ impl Certificates {
         self.watched().flat_map(|held| held.stamps.iter().copied()).chain(others).collect()
     }
 
-    /// What they are now, as far as that can be told.
+    /// The stamps of the files now, as far as they can be read.
     pub fn stamps_now(&self) -> Stamps {
         let others = self.tokens.iter().map(HeldFile::stamp_now);
         let others = others.chain(self.keys.iter().map(HeldFile::stamp_now));
@@ -384,8 +386,8 @@ impl Certificates {
         self.watched().flat_map(HeldCertificate::stamps_now).chain(others).collect()
     }
 
-    /// Files that are not there any more, but for those that ACME gets. One in a directory that may not be
-    /// entered is not known to be.
+    /// Files that do not exist any more, except those that ACME gets. A file in a directory that may not
+    /// be entered does not count as missing.
     pub fn missing(&self) -> BTreeSet<PathBuf> {
         let is_gone = |path: &&PathBuf| {
             fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
@@ -400,7 +402,8 @@ impl Certificates {
     }
 }
 
-/// The files of the stage that this process is, if other machines ask it through TLS: both sides show certificates.
+/// The files of the stage that this process is, if other machines ask it through TLS; both sides show
+/// certificates.
 fn stage_files(config: &Config) -> Option<CertificateFiles> {
     let role = config.place.as_ref()?.role;
     let isolated = &config.isolated;
@@ -412,7 +415,7 @@ fn stage_files(config: &Config) -> Option<CertificateFiles> {
         ..ClientFiles::default()
     };
     let pairs = KeyPairs { certificates: vec![files.certificate], keys: vec![files.key] };
-    // a certificate of the same authority for anybody else opens nothing
+    // a certificate that the same authority has given to another party opens nothing
     let name = role.before().map(stage_name);
     Some(CertificateFiles { pairs, clients, name, acme: None })
 }

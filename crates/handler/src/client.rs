@@ -1,17 +1,19 @@
-//! Which client a request comes from, when proxies stand between: the rightmost address that no trusted
-//! proxy has. And by which scheme it was asked.
+//! The client of a request, when proxies stand between: the rightmost address that is no trusted proxy's.
+//! And the scheme by which the client has asked.
 //!
-//! Each proxy adds to X-Forwarded-For, on the right, the address that its connection came from. So
-//! what a trusted proxy has added is believed, and what stands left of the first address that is not
-//! trusted was brought along by a stranger and may say anything.
+//! Each proxy adds to X-Forwarded-For, on the right, the address that its connection came from. So the
+//! entries of trusted proxies are believed. Entries left of the first untrusted address were sent by an
+//! untrusted client, and may say anything.
 //!
-//! X-Forwarded-Proto has no addresses to walk over, and most proxies set it or pass it on as it is. So only
-//! its last value is believed: what the nearest proxy has written, or vouches for. Whatever is left of that may
-//! be the client's own, as where a proxy adds a line (`http-request add-header` of HAProxy) and removes none.
+//! X-Forwarded-Proto has no addresses to walk over, and most proxies set it or pass it on as it is. So
+//! only its last value is believed: the one that the nearest proxy has written, or vouches for. Values to
+//! the left of it may be the client's own, as where a proxy adds a line (`http-request add-header` of
+//! HAProxy) and removes none.
 //!
-//! `Forwarded` has addresses and schemes together. It is walked in the same way; the scheme is that of the outermost
-//! element that a trusted proxy has written. Only one of the two families counts: what stands in the other may be
-//! the client's own, since a proxy that writes one passes the other on as it comes.
+//! `Forwarded` has addresses and schemes together. It is walked in the same way; the scheme is that of
+//! the outermost element that a trusted proxy has written. Only one of the two families counts: the
+//! fields of the other may be the client's own, since a proxy that writes one family passes the other on
+//! as it comes.
 
 use forebay_config::{Config, Role};
 use forebay_conn::Peer;
@@ -26,21 +28,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// The proxies whose word about their clients counts. Default: none.
+/// The proxies whose statements about their clients are trusted. Default: none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies {
     networks: Vec<Network>,
-    /// Which of their fields count.
+    /// The family of fields that counts.
     counts: ForwardedFamily,
-    /// Which fields applications are told besides those of X-Forwarded.
+    /// The family of fields that applications get besides X-Forwarded.
     told: ForwardedFamily,
-    /// Where they say who their client is.
+    /// The field in which the proxies name their client.
     client: ClientField,
-    /// The field that applications are told with the client's address.
+    /// The further field in which applications get the client's address.
     named: Option<FieldName>,
 }
 
-/// Where trusted proxies say who their client is.
+/// The field in which trusted proxies name their client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum ClientField {
     /// `X-Forwarded-For`
@@ -48,19 +50,19 @@ enum ClientField {
     XForwardedFor,
     /// `Forwarded`
     Forwarded,
-    /// A field with an address, and nothing else.
+    /// A field that has one address, and nothing else.
     Named(FieldName),
 }
 
 impl TrustedProxies {
-    /// All addresses of these networks; `unix` are clients that come through a Unix socket.
+    /// Trusts all addresses of these networks; `unix` are clients that come through a Unix socket.
     pub fn new(networks: Vec<Network>) -> TrustedProxies {
         TrustedProxies { networks, ..TrustedProxies::default() }
     }
 
-    /// Those of a configuration.
+    /// The trusted proxies of a configuration.
     pub fn of(config: &Config) -> TrustedProxies {
-        // stages tell one another in the fields of X-Forwarded, whatever clients' proxies say
+        // stages use the fields of X-Forwarded between them, whatever the clients' proxies use
         let is_behind = config.place.as_ref().is_some_and(|place| place.role != Role::Receive);
         let counts = if is_behind { ForwardedFamily::XForwarded } else { config.forwarded };
         let named = config.trusted_header.clone();
@@ -73,17 +75,18 @@ impl TrustedProxies {
         TrustedProxies { networks, counts, told: config.forwarded, client, named }
     }
 
-    /// Whether they name their client in a field of its own, so that no list of addresses counts.
+    /// Whether the proxies name their client in a field with one address, so that no list of addresses
+    /// counts.
     pub fn name_one(&self) -> bool {
         matches!(self.client, ClientField::Named(_))
     }
 
-    /// The field by whose name applications are told the client's address, if the proxies have one.
+    /// The field in which applications get the client's address, if the proxies use one.
     pub fn told_field(&self) -> Option<&FieldName> {
         self.named.as_ref()
     }
 
-    /// Where the proxies say who their client is.
+    /// The name of the field in which the proxies name their client.
     pub fn client_field(&self) -> &str {
         match &self.client {
             ClientField::XForwardedFor => "X-Forwarded-For",
@@ -92,17 +95,17 @@ impl TrustedProxies {
         }
     }
 
-    /// The same, to be shared by all handlers.
+    /// The trusted proxies of a configuration, to be shared by all handlers.
     pub fn shared(config: &Config) -> Arc<TrustedProxies> {
         Arc::new(TrustedProxies::of(config))
     }
 
-    /// Which of their fields count.
+    /// The family of fields that counts.
     pub fn counts(&self) -> ForwardedFamily {
         self.counts
     }
 
-    /// Whether applications are told `Forwarded`.
+    /// Whether applications get `Forwarded`.
     pub fn tell_forwarded(&self) -> bool {
         self.told == ForwardedFamily::Forwarded
     }
@@ -119,15 +122,15 @@ impl TrustedProxies {
         self.contain(peer.remote.ip())
     }
 
-    /// Whether the client of this connection, or of a request that came by it, is a trusted proxy that names no
-    /// other: who asks is not known.
+    /// Whether the client of this connection, or of a request on it, is a trusted proxy that names no
+    /// other client: then the client is not known.
     #[inline]
     pub fn speaks_for_itself(&self, peer: &Peer, client: IpAddr) -> bool {
         client.to_canonical() == peer.remote.ip().to_canonical() && self.trust(peer)
     }
 
-    /// Whether fields that proxies add are believed: who sends them is one that is trusted. One that has stated
-    /// no client passes bytes on: what they say is the client's own.
+    /// Whether fields that proxies add are believed: their sender must be trusted. A sender that has a
+    /// PROXY header without a client passes bytes on: their fields are the client's own.
     #[inline]
     pub fn are_believed(&self, peer: &Peer) -> bool {
         peer.stated != Some(peer.remote) && self.contain(peer.address().ip().to_canonical())
@@ -175,8 +178,8 @@ pub fn client_of(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> IpAd
     }
 }
 
-/// The client in the field of this name. One that adds a line, or an item, to what its client has sent adds it at the
-/// end; where that is no address, nobody is named.
+/// The client in the field of this name. A proxy that adds a line, or an item, to its client's adds it at
+/// the end; if that is no address, no client is named.
 fn named_client(
     nearest: IpAddr,
     name: &FieldName,
@@ -202,7 +205,8 @@ pub fn client_end(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> Soc
     }
 }
 
-/// How many elements of `Forwarded`, from the last, trusted proxies have written; none if the field does not count.
+/// How many elements of `Forwarded`, from the last, trusted proxies have written; 0 if the field does not
+/// count.
 pub fn believed_elements(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> usize {
     let counts = trusted.counts == ForwardedFamily::Forwarded && head.has(Name::Forwarded);
     if !counts || !trusted.are_believed(peer) {
@@ -211,13 +215,13 @@ pub fn believed_elements(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies)
     Believed::of(peer.address().ip().to_canonical(), head, trusted).elements
 }
 
-/// What trusted proxies have written into `Forwarded`.
+/// The part of `Forwarded` that trusted proxies have written.
 struct Believed<'h> {
-    /// The client: the first address from the right that is none of theirs.
+    /// The client: the first address from the right that is no trusted proxy's.
     client: IpAddr,
-    /// How many elements are theirs, from the last.
+    /// How many elements trusted proxies have written, from the last.
     elements: usize,
-    /// The one that the proxy has written which the client has reached.
+    /// The element of the proxy that the client has reached.
     outermost: Option<Element<'h>>,
 }
 
@@ -226,12 +230,12 @@ impl<'h> Believed<'h> {
     fn of(nearest: IpAddr, head: &Head<'h>, trusted: &TrustedProxies) -> Believed<'h> {
         let mut believed = Believed { client: nearest, elements: 0, outermost: None };
         for member in members_from_last(head) {
-            // what cannot be read ends the walk at the proxy that wrote it
+            // an element that cannot be read ends the walk at the proxy that wrote it
             let Some(element) = Element::parse(member) else { break };
             let client = element.client();
             believed.elements += 1;
             believed.outermost = Some(element);
-            // one that hides its client: who has written the next is not known
+            // a proxy that hides its client ends the walk: the author of the next element is unknown
             let Some(client) = client else { break };
             believed.client = client;
             if !trusted.contain(client) {
@@ -242,13 +246,13 @@ impl<'h> Believed<'h> {
     }
 }
 
-/// Tells the operator once that a trusted proxy says what does not count.
+/// Warns the operator once that a trusted proxy uses fields that do not count.
 fn say_dropped(proxy: IpAddr, counts: ForwardedFamily) {
     static IS_SAID: AtomicBool = AtomicBool::new(false);
     if IS_SAID.load(Ordering::Relaxed) || IS_SAID.swap(true, Ordering::Relaxed) {
         return;
     }
-    // a loop does not wait for what reads standard error
+    // in a thread of its own: a loop does not wait for the reader of standard error
     let tell = move || match counts {
         ForwardedFamily::XForwarded => say(format_args!(
             "the trusted proxy {proxy} sends Forwarded, which is dropped: X-Forwarded-* count; \
@@ -262,11 +266,11 @@ fn say_dropped(proxy: IpAddr, counts: ForwardedFamily) {
     let _ = thread::Builder::new().name("notice".to_owned()).spawn(tell);
 }
 
-/// By which scheme the client of a request has asked: as a proxy that is trusted says, or else as the request has
-/// come to this process.
+/// The scheme by which the client of a request has asked: as a trusted proxy says, or else as the request
+/// has come to this process.
 ///
-/// A proxy that is trusted has the last word in both directions: what its client has sent in clear is not made
-/// secure by TLS from the proxy to here.
+/// A trusted proxy has the last word in both directions: a request that its client has sent in clear does
+/// not become secure by TLS between the proxy and this server.
 #[inline]
 pub fn scheme_of(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> RequestScheme {
     let of_connection = match peer.secured {
@@ -288,7 +292,7 @@ pub fn scheme_of(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> Requ
     }
     let last = head.values(Name::XForwardedProto).next_back();
     let last = last.and_then(|value| value.rsplit(|&byte| byte == b',').next());
-    // what is no scheme says nothing, and what is left of it may be the client's
+    // an unknown scheme says nothing, and the values to its left may be the client's
     last.map(<[u8]>::trim_ascii).and_then(named).unwrap_or(of_connection)
 }
 
@@ -298,7 +302,7 @@ pub fn is_secure(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> bool
     scheme_of(peer, head, trusted) == RequestScheme::Https
 }
 
-/// What a proxy says by this word, if it is a scheme that clients ask by. Traefik names that of a WebSocket.
+/// The scheme that a proxy's word stands for. Traefik names the scheme of a WebSocket.
 fn named(scheme: &[u8]) -> Option<RequestScheme> {
     let is = |name: &[u8]| scheme.eq_ignore_ascii_case(name);
     if is(b"https") || is(b"wss") {
@@ -310,14 +314,15 @@ fn named(scheme: &[u8]) -> Option<RequestScheme> {
     }
 }
 
-/// What proxies have written into X-Forwarded-For, the last first. An empty element says nothing (RFC 9110 §5.6.1).
+/// The elements of X-Forwarded-For that proxies have written, the last first. Empty elements are skipped
+/// (RFC 9110 §5.6.1).
 fn forwarders<'h>(head: &Head<'h>) -> impl Iterator<Item = &'h [u8]> + use<'h> {
     let values = head.values(Name::XForwardedFor).rev();
     let elements = values.flat_map(|value| value.rsplit(|&byte| byte == b','));
     elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }
 
-/// Walks from `nearest`, a trusted proxy, over what the proxies have added, the last first.
+/// Walks from `nearest`, a trusted proxy, over the elements that the proxies have added, the last first.
 fn behind<'h>(
     nearest: IpAddr,
     elements: impl Iterator<Item = &'h [u8]>,
@@ -325,7 +330,7 @@ fn behind<'h>(
 ) -> IpAddr {
     let mut client = nearest;
     for element in elements {
-        // what cannot be read ends the walk at the proxy that wrote it
+        // an element that cannot be read ends the walk at the proxy that wrote it
         let Some(address) = read(element) else { break };
         client = address;
         if !trusted.contain(address) {
@@ -342,7 +347,7 @@ fn read(element: &[u8]) -> Option<IpAddr> {
     let with_port = || text.parse().map(|address: SocketAddr| address.ip()).ok();
     let address = bare.parse().ok().or_else(with_port)?;
     let address = IpAddr::to_canonical(&address);
-    // the address that is none would pass for a Unix socket
+    // the unspecified address would pass for a Unix socket
     (!address.is_unspecified()).then_some(address)
 }
 
@@ -365,7 +370,7 @@ mod tests {
         }
     }
 
-    /// What is said of a head with lines of this name.
+    /// The result of `say` for a head with lines of this name.
     fn said<T>(name: &str, values: &[&str], say: impl FnOnce(&Head<'_>) -> T) -> T {
         let mut text = "GET / HTTP/1.1\r\nHost: a\r\n".to_owned();
         values.iter().for_each(|value| text += &format!("{name}: {value}\r\n"));
@@ -385,7 +390,7 @@ mod tests {
         said("x-forwarded-PROTO", values, |head| is_secure(peer, head, trusted))
     }
 
-    /// The same, with TLS.
+    /// The same peer, with TLS.
     fn secured(peer: Peer) -> Peer {
         let secured = Secured {
             name: None,
@@ -453,7 +458,7 @@ mod tests {
             (&["http,https"], true),
             (&["https", "https, http"], false),
             (&["http, http", "http ,\tHTTPS"], true),
-            // of a WebSocket
+            // the schemes of a WebSocket
             (&["wss"], true),
             (&["https, ws"], false),
         ] {
@@ -482,7 +487,7 @@ mod tests {
             assert!(!is_https(&plain, values, &trusted), "{values:?}");
             assert!(is_https(&sealed, values, &trusted), "{values:?}");
         }
-        // what applications take for its name is another field
+        // a name that applications take for this one is another field
         let read = said("X_Forwarded_Proto", &["https"], |head| is_secure(&plain, head, &trusted));
         assert!(!read);
     }
@@ -507,7 +512,7 @@ mod tests {
                 assert!(is_https(&secured(from.clone()), values, trusted), "{from:?} {values:?}");
             }
         }
-        // one that a trusted proxy states, and that is one itself, is believed
+        // a stated client that is a trusted proxy itself is believed
         let mut behind = peer("10.0.0.1");
         behind.stated = Some("10.0.0.2:4711".parse().unwrap());
         assert!(is_https(&behind, &["https"], &trusted));
@@ -533,7 +538,7 @@ mod tests {
         }
     }
 
-    /// What is said by `Forwarded`: the client, its scheme, and how many elements count.
+    /// What `Forwarded` says: the client, its scheme, and how many elements count.
     fn by_forwarded(from: &Peer, values: &[&str], trusted: &TrustedProxies) -> String {
         let counts = ForwardedFamily::Forwarded;
         let trusted = &TrustedProxies {
@@ -563,7 +568,7 @@ mod tests {
             ("unix", &["For=1.1.1.1;PROTO=HTTP"], "1.1.1.1 http 1"),
             ("unix", &["by=_a"], "0.0.0.0 - 1"),
             ("2001:db8::1", &["for=\"[2a00::1]:4711\";proto=\"wss\""], "2a00::1 https 1"),
-            // of several elements those that trusted proxies have written
+            // of several elements, those that trusted proxies have written
             ("10.0.0.1", &["for=6.6.6.6;proto=https, for=1.1.1.1;proto=http"], "1.1.1.1 http 1"),
             (
                 "10.0.0.1",
@@ -571,12 +576,12 @@ mod tests {
                 "1.1.1.1 https 2",
             ),
             ("10.0.0.1", &["for=\"[2001:db8::9]\"", "for=10.0.0.2;proto=https"], "2001:db8::9 - 2"),
-            // whoever hides a client has said how it came; who wrote what stands before that is not known
+            // the scheme of an element that hides its client counts; the author of the one before is unknown
             ("10.0.0.1", &["for=6.6.6.6, for=_hidden;proto=https"], "10.0.0.1 https 1"),
             ("10.0.0.1", &["for=6.6.6.6, for=unknown, for=10.0.0.2"], "10.0.0.2 - 2"),
             ("10.0.0.1", &["for=6.6.6.6, proto=https"], "10.0.0.1 https 1"),
             ("10.0.0.1", &["for=6.6.6.6, for=0.0.0.0"], "10.0.0.1 - 1"),
-            // what cannot be read ends the walk
+            // an element that cannot be read ends the walk
             ("10.0.0.1", &["for=6.6.6.6, for=1.1.1.1;for=2.2.2.2"], "10.0.0.1 - 0"),
             ("10.0.0.1", &["for=6.6.6.6, 1.1.1.1"], "10.0.0.1 - 0"),
             (
@@ -634,11 +639,11 @@ mod tests {
             ("10.0.0.1", &["2a00::1"], "2a00::1"),
             ("10.0.0.1", &["[2a00::1]:4711"], "2a00::1"),
             ("10.0.0.1", &["::ffff:1.1.1.1"], "1.1.1.1"),
-            // a proxy that adds has the last word, also where its client is one that is trusted
+            // a proxy that adds has the last word, also where its client is a trusted proxy
             ("10.0.0.1", &["6.6.6.6", "1.1.1.1"], "1.1.1.1"),
             ("10.0.0.1", &["6.6.6.6, 1.1.1.1"], "1.1.1.1"),
             ("10.0.0.1", &["6.6.6.6", "10.0.0.5"], "10.0.0.5"),
-            // what is no address names nobody, whatever stands before it
+            // a value that is no address names no client, whatever stands before it
             ("10.0.0.1", &[], "10.0.0.1"),
             ("10.0.0.1", &[""], "10.0.0.1"),
             ("10.0.0.1", &["1.1.1.1", ""], "10.0.0.1"),
@@ -663,7 +668,7 @@ mod tests {
                 "{name}"
             );
         }
-        // one that passes bytes on has said nothing
+        // a proxy that passes bytes on has said nothing
         let mut through = peer("10.0.0.1");
         through.stated = Some(through.remote);
         assert_eq!(found(&through, "CF-Connecting-IP", &["1.1.1.1"]), "10.0.0.1");
@@ -688,7 +693,7 @@ mod tests {
             prop_assert_eq!(client(&peer("10.0.0.1"), &values, &proxies(&[])), "10.0.0.1");
         }
 
-        /// Whatever a client writes left of what the proxy adds, it stays the client.
+        /// A client stays the client, whatever it writes to the left of what the proxy adds.
         #[test]
         fn what_a_client_brings_along_does_not_matter(
             brought in prop::collection::vec(element(), 0..6),
@@ -701,7 +706,7 @@ mod tests {
             prop_assert_eq!(client(&peer("10.0.0.1"), &[&list.join(", ")], &trusted), "203.0.113.9");
         }
 
-        /// The same for `Forwarded`, whatever quotes the client leaves open.
+        /// A client stays the client in `Forwarded` too, whatever quotes it leaves open.
         #[test]
         fn nor_does_it_in_forwarded(brought in "[ -~]{0,60}", hops in 0u8..4) {
             let trusted = proxies(&["10.0.0.0/8"]);

@@ -1,5 +1,6 @@
-//! What a request waits for as for another server: an exchange with an application, or its turn for one, a receiver that
-//! gets its socket, a handler of the program, or a place among the requests at once of its rule.
+//! What a request waits for when its answer does not come from here: an exchange with an application, or
+//! its turn for one; a receiver that gets its socket; a handler of the program; or a place among the
+//! requests at once of its rule.
 
 use crate::applications::ExchangeTag;
 use crate::passing::{PassingExchange, WaitsForTurn};
@@ -12,30 +13,30 @@ use forebay_upstream::hand_over::exchange::HandOverExchange;
 use forebay_upstream::inside::InsideExchange;
 use std::os::fd::BorrowedFd;
 
-/// What a request waits for: a pointer, since many may wait.
+/// What a request waits for. Each variant is a pointer, since many requests may wait.
 pub enum Detour {
-    /// An application, which answers it.
+    /// An application, which answers the request.
     Application(Box<PassingExchange>),
-    /// A receiver, which answers it on the client's socket.
+    /// A receiver, which answers the request on the client's socket.
     HandOver(Box<HandsOver>),
-    /// A handler of the program, which answers it.
+    /// A handler of the program, which answers the request.
     Inside(Box<AsksHandler>),
-    /// Its turn to be asked of an application; then there is an exchange in the place of this.
+    /// The request's turn at an application; then an exchange takes the place of this.
     Turn(Box<WaitsForTurn>),
-    /// A place; then the request is processed again.
+    /// A place under a rule; then the request is processed again.
     Place(Box<WaitsForPlace>),
 }
 
-/// One that is handed over, and what it keeps of what there is little of.
+/// An exchange with a receiver, and its share of limited resources.
 pub struct HandsOver {
     /// The exchange itself.
     pub exchange: HandOverExchange<ExchangeTag>,
-    /// It may keep a descriptor.
+    /// The permission to keep a descriptor.
     _place: Option<ConnectionPlace>,
 }
 
 impl HandsOver {
-    /// With what lets it keep a descriptor; without, it has failed.
+    /// An exchange with the permission to keep a descriptor; without one, the exchange has failed.
     pub fn new(
         exchange: HandOverExchange<ExchangeTag>,
         place: Option<ConnectionPlace>,
@@ -44,38 +45,40 @@ impl HandsOver {
     }
 }
 
-/// One that a handler answers, and what it keeps of what there is little of.
+/// An exchange with a handler of the program, and its share of limited resources.
 pub struct AsksHandler {
     /// The exchange itself.
     pub exchange: InsideExchange<ExchangeTag>,
-    /// It may keep its thread, where each connection keeps one.
+    /// The permission to keep its thread, where each connection keeps one.
     _thread: Option<HeldThread>,
 }
 
 impl AsksHandler {
-    /// With what lets it keep its thread; without, where that is needed, it has failed.
+    /// An exchange with the permission to keep its thread; without one where that is needed, the exchange
+    /// has failed.
     pub fn new(exchange: InsideExchange<ExchangeTag>, thread: Option<HeldThread>) -> AsksHandler {
         AsksHandler { exchange, _thread: thread }
     }
 }
 
-/// One that waits for a place.
+/// The wait for a place under a rule.
 pub struct WaitsForPlace {
     /// The wait itself.
     pub wait: PlaceWait,
-    /// It has waited for as long as it may.
+    /// Whether the request has waited for as long as it may.
     is_late: bool,
 }
 
 impl WaitsForPlace {
-    /// From now on.
+    /// A wait that begins now.
     pub fn new(wait: PlaceWait) -> WaitsForPlace {
         WaitsForPlace { wait, is_late: false }
     }
 }
 
 impl Detour {
-    /// Whether it waits for a turn or a place of which no thread that waits in `poll` could be told.
+    /// Whether the request waits for a turn or a place, and has no descriptor by which a thread in `poll`
+    /// could be woken.
     pub fn is_deaf(&self) -> bool {
         let is_inside = matches!(self, Detour::Inside(_));
         !is_inside && self.wake_slot().is_some() && self.socket().is_none()
@@ -119,7 +122,7 @@ impl Relay for Detour {
         }
     }
 
-    /// Nothing of a body is taken before there is a place.
+    /// No body is taken before there is a place.
     fn capacity(&self) -> usize {
         match self {
             Detour::Application(passing) => passing.capacity(),
@@ -183,7 +186,7 @@ impl Relay for Detour {
         }
     }
 
-    /// One that waits for its place by a rule waits for as long as its client is there.
+    /// A request that waits for its place by a rule waits for as long as its client is there.
     fn aborts_on_close(&self) -> bool {
         match self {
             Detour::Application(passing) => passing.aborts_on_close(),

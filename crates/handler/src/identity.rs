@@ -1,4 +1,4 @@
-//! Identities that clients prove by a cookie: their identity is signed by a program that has a key.
+//! Identities that clients prove by a cookie. A program that has a key signs the identity.
 //!
 //! In: the configuration, and the `Cookie` fields of a request. Out: the name of an identity, or why there
 //! is none. Rules match it ([`forebay_policy::identity`]). A cookie that repeats on its connection is
@@ -21,28 +21,28 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use token::VerifiedToken;
 
-/// How identities are found.
+/// The verifier of identities.
 #[derive(Clone, Debug)]
 pub struct Verifier {
-    /// The cookie that tokens come in.
+    /// The name of the cookie that has the token.
     pub cookie: Box<str>,
     keys: Arc<Keys>,
 }
 
-/// What a request has brought.
+/// The result of looking for a token in a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PresentedToken {
-    /// No token.
+    /// The request has no token.
     #[default]
     Nothing,
-    /// One that is good.
+    /// The token is valid.
     Accepted,
-    /// One that is not.
+    /// The token is not valid, for this reason.
     Rejected(Rejected),
 }
 
 impl PresentedToken {
-    /// Its name in logs and metrics; nothing if there was no token.
+    /// The name of the result in logs and metrics; `None` if there was no token.
     pub fn name(self) -> Option<&'static str> {
         match self {
             PresentedToken::Nothing => None,
@@ -51,7 +51,7 @@ impl PresentedToken {
         }
     }
 
-    /// What counts it.
+    /// The counter of the result.
     pub fn counter(self) -> Option<Counter> {
         match self {
             PresentedToken::Nothing => None,
@@ -65,21 +65,21 @@ impl PresentedToken {
     }
 }
 
-/// The last token of a connection, kept with it: one that repeats is not verified again.
+/// The last token of a connection, kept with it: a token that repeats is not verified again.
 #[derive(Debug, Default)]
 pub struct Remembered(Option<Box<LastToken>>);
 
 #[derive(Debug)]
 struct LastToken {
-    /// The [number](Keys::number) of the keys that it was verified by.
+    /// The [number](Keys::number) of the keys with which it was verified.
     keys: u64,
     token: Box<[u8]>,
-    /// What was found; times and networks are looked at for each request.
+    /// The result of verification; times and networks are checked for each request.
     found: Result<VerifiedToken, Rejected>,
 }
 
 impl Verifier {
-    /// Finds tokens of these keys in the cookie of this name.
+    /// A verifier for tokens that these keys have signed, in the cookie of this name.
     pub fn new(cookie: &str, keys: &Arc<Keys>) -> Verifier {
         Verifier { cookie: cookie.into(), keys: Arc::clone(keys) }
     }
@@ -120,7 +120,7 @@ impl Verifier {
         let is_known = |last: &LastToken| last.keys == number && *last.token == *token;
         if !remembered.0.as_deref().is_some_and(is_known) {
             let found = token::verify(token, &self.keys);
-            // one that is too long is not worth the memory, nor the reading
+            // a token that is too long is not worth its memory
             if found == Err(Rejected::Malformed) {
                 return Err(Rejected::Malformed);
             }
@@ -162,7 +162,7 @@ mod tests {
         token::make(verifier.keys(), None, name, NOW_S + 60, None).unwrap()
     }
 
-    /// Whose identity these fields prove.
+    /// The identity that these fields prove.
     fn asked(
         verifier: &Verifier,
         fields: &str,
@@ -183,7 +183,7 @@ mod tests {
         for (fields, expected) in [
             (format!("Cookie: id={gold}\r\n"), Some("gold")),
             (format!("Cookie: a=b;id = {gold} ; c\r\n"), Some("gold")),
-            // HTTP/2 has each in a line of its own
+            // HTTP/2 has each cookie in a line of its own
             (
                 format!("cookie: a=b\r\ncookie: id={silver}\r\ncookie: id={gold}\r\n"),
                 Some("silver"),
@@ -214,7 +214,7 @@ mod tests {
         let first = remembered.0.as_ref().map(|last| last.token.as_ptr());
         assert_eq!(asked(&verifier, &gold, &mut remembered), accepted);
         assert_eq!(remembered.0.as_ref().map(|last| last.token.as_ptr()), first, "verified once");
-        // one bit of another, and one that is none
+        // a token with a changed name, and one that is no token
         let forged = gold.replace("gold", "bold");
         let (_, brought) = asked(&verifier, &forged, &mut remembered);
         assert_eq!(brought, PresentedToken::Rejected(Rejected::Forged));

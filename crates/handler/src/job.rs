@@ -1,4 +1,5 @@
-//! Work for helper threads: of the site, counted in the window of its request's class, or a handshake.
+//! Work for helper threads: work of the site, counted in the window of its request's class, or a
+//! handshake.
 
 use crate::policy::Pass;
 use forebay_conn::JobKind;
@@ -9,9 +10,9 @@ use forebay_tls::{Handshake, Handshaken, Shakes};
 /// Work for a helper thread.
 pub struct ServerJob {
     work: Work,
-    /// When it was asked for, in nanoseconds of the monotonic clock; 0 if nobody wants to know how long it waits.
+    /// When the job was made, in nanoseconds of the monotonic clock; 0 if its wait is not measured.
     asked_ns: u64,
-    /// Its request's place among the unfinished work of its class; `None` if no window counts it.
+    /// The request's place among the unfinished work of its class; `None` if no window counts it.
     pass: Option<Pass>,
 }
 
@@ -20,42 +21,42 @@ enum Work {
     Handshake(Box<Handshake>),
 }
 
-/// What has come of it.
+/// The result of a job.
 pub enum ServerJobDone {
-    /// Of work of the site, and its times, if they were to be known.
+    /// The result of work of the site, with its times, if they are measured.
     Site(forebay_site::SiteJobDone, JobTimes),
-    /// Of a handshake.
+    /// The result of a handshake.
     Handshake(Handshaken),
 }
 
-/// When work was done, in nanoseconds of the monotonic clock; 0 if nobody wanted to know.
+/// The times of a job, in nanoseconds of the monotonic clock; 0 if they are not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobTimes {
-    /// When it was asked for.
+    /// When the job was made.
     asked_ns: u64,
-    /// When a thread had it.
+    /// When a thread took it.
     begun_ns: u64,
 }
 
 impl ServerJob {
-    /// Work that no window counts.
+    /// A job that no window counts.
     pub(crate) fn uncounted(work: forebay_site::SiteJob) -> ServerJob {
         ServerJob::counted(work, None)
     }
 
-    /// Work that is finished when it was done, or dropped.
+    /// A job that its window counts until it was done, or dropped.
     pub(crate) fn counted(work: forebay_site::SiteJob, pass: Option<Pass>) -> ServerJob {
         ServerJob { work: Work::Site(work), asked_ns: 0, pass }
     }
 
-    /// It is to be known how long it waits from now on.
+    /// Measures how long the job waits from now on.
     pub(crate) fn timed(self) -> ServerJob {
         ServerJob { asked_ns: clock::monotonic_ns(), ..self }
     }
 }
 
 impl ServerJobDone {
-    /// What has come of work of the site.
+    /// The result, if the job was work of the site.
     pub(crate) fn of_site(self) -> Option<forebay_site::SiteJobDone> {
         match self {
             ServerJobDone::Site(done, _) => Some(done),
@@ -63,7 +64,7 @@ impl ServerJobDone {
         }
     }
 
-    /// When it was asked for, if that was to be known.
+    /// When the job was made, if that was measured.
     pub(crate) fn asked_ns(&self) -> Option<u64> {
         match self {
             ServerJobDone::Site(_, times) => Some(times.asked_ns).filter(|asked_ns| *asked_ns > 0),
@@ -71,7 +72,7 @@ impl ServerJobDone {
         }
     }
 
-    /// How long it has waited for a thread, in milliseconds.
+    /// How long the job has waited for a thread, in milliseconds.
     pub(crate) fn waited_ms(&self) -> u64 {
         match self {
             ServerJobDone::Site(_, times) => (times.begun_ns - times.asked_ns) / 1_000_000,
@@ -102,7 +103,7 @@ impl forebay_conn::Job for ServerJob {
     fn lane(&self) -> u64 {
         match &self.work {
             Work::Site(work) => work.lane(),
-            // one waits for no other
+            // handshakes do not wait for one another
             Work::Handshake(handshake) => std::ptr::from_ref(&**handshake).addr() as u64,
         }
     }

@@ -1,14 +1,15 @@
-//! Answers that the kernel gives in this server's place: which it learns, and when it lets go of them.
+//! Answers that the kernel gives in this server's place: which ones it learns, and when it drops them.
 //!
-//! In: answers of the data cache that are asked for again and again, from whichever loop has just given one. Out: what
-//! the kernel keeps ([`AnswerKeeper`]), and for an operator what it does not keep and why.
+//! In: answers of the data cache that are asked for again and again, from the loop that has just given
+//! one. Out: the answers that the kernel keeps ([`AnswerKeeper`]), and for an operator the others, with
+//! the reason.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`learner`] | what is kept, within bounds, and the order in which it is let go of |
+//! | [`learner`] | the kept answers, within limits, and the order in which they are dropped |
 //!
-//! What the kernel has answered comes back as a record, of which
-//! [`RequestHandler::record`](crate::RequestHandler::record) makes counts and a line of the log.
+//! Each answer of the kernel comes back as a record, which
+//! [`RequestHandler::record`](crate::RequestHandler::record) counts and logs.
 
 pub mod learner;
 
@@ -17,24 +18,24 @@ use forebay_site::{FixedAnswer, NotFixed};
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Bytes of host and path together, at most.
+/// The largest sum of the bytes of host and path.
 pub const MOST_KEY_BYTES: usize = 192;
 
-/// Bytes of head and body in one segment of Ethernet, with times.
+/// The largest sum of the bytes of head and body: one segment of Ethernet, with TCP timestamps.
 pub const MOST_ANSWER_BYTES: usize = 1448;
 
-/// What is added to each head: `Date`, the longest that is said of the connection, and the empty line.
+/// The bytes added to each head: `Date`, the longest `Connection` field, and the empty line.
 pub const ADDED_BYTES: usize =
     "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nConnection: close\r\n\r\n".len();
 
-/// By what the kernel finds an answer.
+/// The key by which the kernel finds an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AnswerKey {
     /// The address that the listener is bound to.
     pub listener: SocketAddr,
     /// The host in small letters, as the client sends it: with or without a port.
     pub host: Box<[u8]>,
-    /// The path as the client sends it. There is no query.
+    /// The path as the client sends it, without a query.
     pub path: Box<[u8]>,
 }
 
@@ -52,7 +53,7 @@ impl AnswerKey {
         is_read.then(|| AnswerKey { listener, host: host.into(), path: path.into() })
     }
 
-    /// What it takes to keep it.
+    /// The bytes of memory that the key takes.
     fn bytes(&self) -> usize {
         self.host.len() + self.path.len()
     }
@@ -80,30 +81,30 @@ impl fmt::Display for AnswerKey {
 
 /// A keeper of answers, which gives them in this server's place.
 pub trait AnswerKeeper: Send + Sync {
-    /// Gives this answer from now on, on connections that have at most so many requests. Returns a number that no other
-    /// answer has.
+    /// Gives this answer from now on, on connections that have at most `requests` requests. Returns a
+    /// number that no other answer has.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The reason why the kernel cannot keep it.
     fn keep(&self, key: &AnswerKey, answer: &FixedAnswer, requests: u32) -> Result<u32, String>;
 
-    /// Gives it no more: when this returns, no request that comes is answered by it.
+    /// Drops this answer: when the call returns, no request is answered by it any more.
     fn let_go(&self, key: &AnswerKey);
 
-    /// Gives none of them any more, from one moment to the next.
+    /// Drops all answers at once.
     fn let_all_go(&self);
 }
 
 /// A request that the kernel has answered.
 #[derive(Clone, Copy, Debug)]
 pub struct GivenAnswer<'g> {
-    /// The number of its answer.
+    /// The number of the answer.
     pub number: u32,
     /// The client.
     pub client: SocketAddr,
-    /// The address that it has reached.
+    /// The address that the client has reached.
     pub local: SocketAddr,
-    /// When, in nanoseconds of the monotonic clock.
+    /// The time of the answer, in nanoseconds of the monotonic clock.
     pub at_ns: u64,
     /// The head of the request.
     pub head: &'g [u8],
@@ -115,16 +116,16 @@ pub struct GivenAnswer<'g> {
     pub sent_bytes: u64,
 }
 
-/// Why an answer that is asked for again and again is not given by the kernel.
+/// Why the kernel does not give an answer that is asked for again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotLearned {
-    /// The answer is not the same for every client, or cannot be kept.
+    /// The answer is not the same for every client, or cannot be kept, for this reason.
     NotFixed(NotFixed),
-    /// The site has settings that stand in the way.
+    /// The site has settings that prevent it.
     Site,
-    /// There is no room, and what is kept is asked for more often.
+    /// There is no room, and the kept answers are asked for more often.
     Full,
-    /// The kernel refuses it, and says this.
+    /// The kernel refuses the answer, with this message.
     Kernel(String),
 }
 

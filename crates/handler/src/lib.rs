@@ -1,31 +1,34 @@
-//! What an engine is given to serve: requests in, answers out, and a line in the log.
+//! The handler that an engine serves: requests in, answers out, and a line in the log.
 //!
-//! In a request's journey this crate is whatever decides about it: whether it is served and in which order,
-//! what its answer is, whether an application is asked, what is logged. It brings together what `site`, `policy`,
-//! `upstream` and `tls` know, as a [`ServingSnapshot`](live::ServingSnapshot) of a configuration.
+//! In a request's journey this crate decides about the request: whether it is served and in which
+//! order, what its answer is, whether an application is asked, what is logged. It brings `site`,
+//! `policy`, `upstream` and `tls` together, as a [`ServingSnapshot`](live::ServingSnapshot) of a
+//! configuration.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`request_handler`] | what an engine asks: admission, process, relay, the bytes of an answer, the log line |
+//! | [`request_handler`] | the roles of a handler: admission, process, relay, the bytes of an answer, the
+//! log line |
 //! | [`job`] | its work for helper threads |
 //! | [`kernel_answers`] | answers that the kernel gives in this server's place |
-//! | [`live`] | what handlers serve from, replaced as a whole by a reload |
-//! | [`client`] | which client a request comes from, and by which scheme: trusted proxies and what they say |
+//! | [`live`] | the snapshot that handlers serve from, replaced as a whole by a reload |
+//! | [`client`] | the client and the scheme of a request, as trusted proxies state them |
 //! | [`policy`] | classes, rules and the agent's limits, as they are in force |
 //! | [`identity`] | identities that clients prove by a cookie |
 //! | [`certificates`] | which certificate answers for which name, and which are wanted by ACME |
-//! | [`applications`] | the applications behind the sites, the next stage, and what is asked of them |
-//! | `detour`, `passing` | what a request waits for elsewhere; an exchange and the body on its way to the client |
+//! | [`applications`] | the applications behind the sites, the next stage, and the requests to them |
+//! | `detour`, `passing` | what a request waits for elsewhere; an exchange and its body on the way to the
+//! client |
 //! | [`upstream_sockets`], [`upstream_threads`] | descriptors and threads that requests for applications may keep |
 //! | [`refusals`] | the last requests that were refused, and why: for `forebay why` |
-//! | [`sightings`] | who asks most, for the page of the admin listener |
+//! | [`sightings`] | the clients that ask most, for the page of the admin listener |
 //! | [`traces`] | spans of requests, for a collector of OpenTelemetry |
 //! | [`log`] | the access log, off the hot path |
 //! | `signing` | texts that a key signs |
-//! | `limits_told` | which limit of connections is reached, for the operator |
+//! | `limits_told` | warnings that a limit of connections is reached |
 //!
-//! It deliberately starts nothing and listens nowhere: threads, listeners, signals, reloads and stages are the
-//! server's. It says nothing about HTTP itself either: that is `conn`'s.
+//! The crate deliberately starts nothing and listens nowhere: threads, listeners, signals, reloads and
+//! stages are the server's. Nothing here is about HTTP itself either: that is `conn`'s.
 //!
 //! ```
 //! use forebay_handler::policy::{InForce, PolicySettings};

@@ -1,23 +1,23 @@
-//! Which limit of connections is reached: the operator is told, now and then.
+//! Warnings for the operator, now and then, that a limit of connections is reached.
 //!
-//! Who is refused before there is a request has no line in the access log.
+//! A client that is refused before there is a request has no line in the access log.
 
 use forebay_sys::stderr::say;
 use std::net::IpAddr;
 use std::sync::Mutex;
 
-/// It is said of each limit once in so many milliseconds.
+/// The time between two warnings about the same limit, in milliseconds.
 const REST_MS: u64 = 60_000;
 
-/// What was said last.
+/// The limits that were warned of, with the time of the last warning.
 #[derive(Debug, Default)]
 pub(crate) struct LimitsTold(Mutex<Vec<(&'static str, u64)>>);
 
-/// That of this process.
+/// The warnings of this process.
 pub(crate) static TOLD: LimitsTold = LimitsTold(Mutex::new(Vec::new()));
 
 impl LimitsTold {
-    /// A connection of this client is refused by this limit.
+    /// Notes that a connection of this client is refused by this limit, and warns if it is time.
     pub(crate) fn refused(&self, setting: &'static str, client: IpAddr, now_ms: u64) {
         if self.is_due(setting, now_ms) {
             say(format_args!(
@@ -28,7 +28,7 @@ impl LimitsTold {
     }
 
     fn is_due(&self, setting: &'static str, now_ms: u64) -> bool {
-        // whoever finds it locked need not say it, too
+        // a thread that finds this locked need not warn, too
         let Ok(mut told) = self.0.try_lock() else { return false };
         match told.iter_mut().find(|(known, _)| *known == setting) {
             Some((_, at_ms)) if now_ms.saturating_sub(*at_ms) < REST_MS => false,

@@ -1,7 +1,7 @@
-//! What handlers serve from: one snapshot, replaced as a whole by a reload.
+//! The snapshot that handlers serve from, replaced as a whole by a reload.
 //!
-//! In: a new snapshot from a reload. Out: each handler takes it over at its next request,
-//! so that a connection that is open sees the new sites from its next request on.
+//! In: a new snapshot from a reload. Out: each handler takes the snapshot over at its next request, so
+//! that a connection that is open sees the new sites from its next request on.
 
 use crate::applications::Applications;
 use crate::certificates::Certificates;
@@ -17,29 +17,29 @@ use forebay_policy::bans::BanTable;
 use forebay_site::Content;
 use std::sync::Arc;
 
-/// Everything a handler needs that a configuration decides.
+/// Everything that a handler needs and a configuration decides.
 pub struct ServingSnapshot {
-    /// What is served.
+    /// The content that is served.
     pub content: Arc<Content>,
-    /// Where it is logged.
+    /// The access logs.
     pub logs: Arc<Logs>,
-    /// Whose word about clients counts.
+    /// The proxies whose statements about clients are trusted.
     pub trusted: Arc<TrustedProxies>,
-    /// The server's identities, where TLS is spoken.
+    /// The server's certificates, where TLS is spoken.
     pub certificates: Arc<Certificates>,
     /// The applications behind the sites.
     pub applications: Arc<Applications>,
-    /// Which requests are served, and in which order.
+    /// The policy: which requests are served, and in which order.
     pub policy: Arc<InForce>,
-    /// Whom an operator keeps out; `None` if that is nobody.
+    /// The clients that an operator bans; `None` if there are none.
     pub bans: Option<Arc<BanTable>>,
-    /// What was refused of late.
+    /// The latest refusals.
     pub refusals: Arc<RefusalMemory>,
-    /// Who asks most, where a page shows that.
+    /// The clients that ask most, where a page shows that.
     pub sightings: Arc<Sightings>,
-    /// What the kernel learns to answer; `None` where it gives no answers.
+    /// The answers that the kernel learns to give; `None` where it gives none.
     pub answers: Option<Arc<Learner>>,
-    /// Which requests are recorded, and where their spans go.
+    /// The tracing settings: which requests are recorded, and where their spans go.
     pub traces: Arc<Tracing>,
 }
 

@@ -1,4 +1,4 @@
-//! What is recorded of answers, off the hot path: access logs, and counters per site.
+//! The records of answers, off the hot path: access logs, and counters per site.
 //!
 //! ```text
 //!  loop ── line(), log() ──► Logger: a buffer of its own, for all logs
@@ -8,28 +8,28 @@
 //!                               ◄── emptied buffers ──┘  └──► Sink …
 //! ```
 //!
-//! Each site names its log; several may name the same. [`Logs`] are those of one configuration. A
-//! reload opens new ones, which take over every file that is named again as it is. A line belongs to
-//! the logs it was begun with, so it ends in their file, however long its answer takes.
+//! Each site names its log; several may name the same. [`Logs`] are the logs of one configuration. A
+//! reload opens new ones, which take over every file that is named again as it is. A line belongs to the
+//! logs with which it was begun, so that it ends in their file, however long its answer takes.
 //!
-//! A loop never waits for a log. When the channel is full or a file cannot be written, lines are
-//! dropped and counted, for each log; what is missing is said on standard error at most once a
-//! minute. There is one writer for all logs:
+//! A loop never waits for a log. When the channel is full or a file cannot be written, lines are dropped
+//! and counted, for each log; a message on standard error says so at most once a minute. There is one
+//! writer for all logs:
 //!
 //! * A file system that is full costs the lines of the logs on it, and no others.
 //! * A pipe that is not read keeps up to 1 MiB of its lines waiting; then it costs lines of its own.
 //! * A file system that *hangs* (a network file system without its server) holds up the writer, and
-//!   with it all logs: the channel holds 4 MiB of lines, what comes after is dropped until it goes on.
+//!   with it all logs: the channel holds 4 MiB of lines; later ones are dropped until it goes on.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`line`](mod@line) | one answer as a line, common, combined or JSON, that no client can forge |
 //! | [`choice`] | which requests have a line |
-//! | [`redaction`] | what lines do not say |
+//! | [`redaction`] | what lines leave out |
 //! | [`text`] | the pieces of a line: numbers, addresses, escapes |
 //! | [`stamp`] | the time as lines show it |
-//! | [`request_id`] | what tells one request from all others |
-//! | `scripts` | what scripts say for the log, on standard error |
+//! | [`request_id`] | the identifier of a request |
+//! | `scripts` | messages of scripts, on standard error |
 //! | [`logger`] | [`Logger`]: what a loop owns |
 //! | [`sink`] | one file, pipe or standard output, and its lines |
 //! | [`writer`] | the thread that writes |
@@ -65,25 +65,26 @@ use writer::Writer;
 /// Batches that may wait for the writer, 4 MiB in all. More are dropped.
 const WAITING_BATCHES: usize = 64;
 
-/// What is recorded of the answers of one site.
+/// The log settings of one site.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogSettings {
     /// The site's name.
     pub site: String,
-    /// Where its lines go.
+    /// The file or stream of its lines.
     pub access: AccessLog,
-    /// How they are written.
+    /// The format of its lines.
     pub format: LogFormat,
-    /// Which requests have one.
+    /// The choice of the requests that have a line.
     pub choice: LogChoice,
-    /// What JSON lines have.
+    /// The members of JSON lines.
     pub members: Members,
-    /// What no line has.
+    /// The redaction of its lines; `None` if nothing is hidden.
     pub redaction: Option<Redaction>,
 }
 
 impl LogSettings {
-    /// What `log` says of a site with this name, which is empty for what belongs to none.
+    /// The settings from `log` for a site with this name, which is empty for requests that belong to no
+    /// site.
     pub fn new(site: String, log: &LogConfig) -> LogSettings {
         let redaction = Redaction::of(log);
         let LogConfig { access, format, conditions, sample, sample_refused, fields, .. } =
@@ -96,26 +97,26 @@ impl LogSettings {
 /// The logs of one configuration.
 #[derive(Debug)]
 pub struct Logs {
-    /// By the site's place in the configuration.
+    /// The log of each site, by the site's place in the configuration.
     sites: Vec<LogTarget>,
-    /// For what belongs to no site.
+    /// The log of requests that belong to no site.
     common: LogTarget,
-    /// Each file once.
+    /// The sinks, each file once.
     sinks: Vec<Arc<Sink>>,
-    /// Where the counters of each site are.
+    /// The places of the counters of each site.
     names: SiteNames,
-    /// Some lines say how long the stages of a request took.
+    /// Whether some lines say how long the stages of a request took.
     timed: bool,
-    /// The metrics do, too.
+    /// Whether the metrics say so.
     durations: bool,
-    /// `None` until there is something to write.
+    /// The running writer; `None` until there is something to write.
     running: Option<RunningLog>,
 }
 
-/// Where the lines of one site go.
+/// The destination of the lines of one site.
 #[derive(Debug)]
 pub(crate) struct LogTarget {
-    /// A place in [`Logs::sinks`]; `None` if nothing is logged.
+    /// The place of the sink in [`Logs::sinks`]; `None` if nothing is logged.
     pub(crate) sink: Option<u32>,
     pub(crate) format: LogFormat,
     pub(crate) choice: LogChoice,
@@ -128,11 +129,11 @@ pub(crate) struct LogTarget {
 /// Lines on their way to the writer.
 #[derive(Debug, Default)]
 pub(crate) struct LineBatch {
-    /// Whose sinks the parts mean; `None` only while the batch is empty.
+    /// The logs that the sink numbers of the parts belong to; `None` only while the batch is empty.
     pub(crate) logs: Option<Arc<Logs>>,
-    /// Whole lines.
+    /// The lines, whole.
     pub(crate) bytes: Vec<u8>,
-    /// Which of them go where.
+    /// The parts of the batch, each with its sink.
     pub(crate) parts: Vec<SinkLines>,
 }
 
@@ -140,32 +141,32 @@ pub(crate) struct LineBatch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SinkLines {
     pub(crate) sink: u32,
-    /// Where they end; they begin where the part before ends.
+    /// Where the lines end; they begin where the part before ends.
     pub(crate) end: u32,
     pub(crate) lines: u32,
 }
 
-/// What the writer is sent.
+/// A message to the writer.
 #[derive(Debug)]
 pub(crate) enum WriterMessage {
     Lines(LineBatch),
-    /// Nothing but a reason to look at the flags in [`SharedSinks`].
+    /// A wake-up: the writer checks the flags in [`SharedSinks`].
     Look,
     /// The last message.
     Close,
 }
 
-/// What loggers, writer and all logs since the start share.
+/// The data that loggers, the writer and all logs since the start share.
 #[derive(Debug, Default)]
 pub(crate) struct SharedSinks {
     /// Every sink that is open. Those of older configurations stay until no line is on its way to
     /// them; then the writer closes them: a loop would have to wait for disks.
     pub(crate) sinks: Mutex<Vec<Arc<Sink>>>,
-    /// Lines dropped by all of them since the start.
+    /// The number of lines dropped by all logs since the start.
     pub(crate) dropped: Arc<AtomicU64>,
-    /// All are to be opened again.
+    /// Whether all files must be opened again.
     pub(crate) reopen: AtomicBool,
-    /// Some may not be needed any more.
+    /// Whether some sinks may not be needed any more.
     pub(crate) look: AtomicBool,
 }
 
@@ -180,7 +181,7 @@ struct RunningLog {
     to_writer: Sender<WriterMessage>,
     emptied: Receiver<LineBatch>,
     shared: Arc<SharedSinks>,
-    /// Disconnected when the writer has ended.
+    /// A channel that is disconnected when the writer has ended.
     ended: Receiver<()>,
 }
 
@@ -191,9 +192,9 @@ pub enum LogError {
     Open {
         /// The site whose log it is; `None` for the log of everything else.
         site: Option<String>,
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// Standard output is closed.
@@ -246,13 +247,13 @@ impl RunningLog {
 }
 
 impl Logs {
-    /// Opens what `common`, for requests that belong to no site, and `sites` name, and starts the
-    /// writer. With `durations` each request is timed for the metrics. At a reload, `previous` are the logs in force: they hand over their writer, and every
-    /// file that is still named stays open as it is; so do the counters of sites that are still
-    /// named. With them comes what was counted so far.
+    /// Opens the logs that `common`, for requests that belong to no site, and `sites` name, and starts
+    /// the writer. With `durations` each request is timed for the metrics. At a reload, `previous` are
+    /// the logs in force: they hand over their writer, and every file that is still named stays open as
+    /// it is. The counters of sites that are still named stay as well, with their counts.
     ///
     /// # Errors
-    /// When a file cannot be opened: better no server, or no reload, than one that logs nowhere
+    /// The first file that cannot be opened: better no server, or no reload, than one that logs nowhere
     /// unnoticed. The previous logs are as they were.
     pub fn open(
         common: &LogConfig,
@@ -305,7 +306,7 @@ impl Logs {
         }))
     }
 
-    /// A logger for one loop, which counts in `metrics` what each site answers.
+    /// A logger for one loop, which counts the answers of each site in `metrics`.
     pub fn logger(self: &Arc<Logs>, metrics: Arc<Local>) -> Logger {
         Logger::new(Arc::clone(self), metrics)
     }
@@ -326,9 +327,9 @@ impl Logs {
         self.durations
     }
 
-    /// Hands lines over. Returns the batch to go on with: an empty one, or the same if the writer
-    /// is behind and the batch is smaller than `kept_bytes`. Otherwise its lines are counted as
-    /// dropped.
+    /// Hands lines over to the writer. Returns the batch to go on with: an empty one, or the same one if
+    /// the writer is behind and the batch is smaller than `kept_bytes`. If the writer is behind and the
+    /// batch is larger, its lines are dropped and counted.
     pub(crate) fn send(&self, batch: LineBatch, kept_bytes: usize) -> LineBatch {
         let Some(running) = &self.running else { return batch };
         match running.to_writer.try_send(WriterMessage::Lines(batch)) {
@@ -342,7 +343,7 @@ impl Logs {
         }
     }
 
-    /// As [`send`](Logs::send), but waits for room.
+    /// Does what [`send`](Logs::send) does, but waits for room.
     pub(crate) fn send_last(&self, batch: LineBatch, within: Duration) {
         let Some(running) = &self.running else { return };
         if let Err(error) = running.to_writer.send_timeout(WriterMessage::Lines(batch), within) {
@@ -350,36 +351,36 @@ impl Logs {
         }
     }
 
-    /// What was counted for each site; see [`SiteNames::rows`].
+    /// The counts of each site; see [`SiteNames::rows`].
     pub fn sites(&self, counted: &Totals) -> Vec<(String, SiteTotals)> {
         self.names.rows(counted)
     }
 
-    /// Lines dropped since the start, by all logs there were.
+    /// The number of lines dropped since the start, by all logs there were.
     pub fn dropped(&self) -> u64 {
         self.running.as_ref().map_or(0, |running| running.shared.dropped.load(Ordering::Relaxed))
     }
 
-    /// Lines dropped by each of these logs since it was opened.
+    /// The number of lines dropped by each of these logs since it was opened.
     pub fn dropped_by_log(&self) -> Vec<(String, u64)> {
         self.sinks.iter().map(|sink| (sink.label(), sink.dropped())).collect()
     }
 
-    /// Opens all files again under their names, soon: for when they were rotated. Where that fails
-    /// the old one is kept, and that is said.
+    /// Opens all files again under their names, soon, after they were rotated. Where that fails, the old
+    /// file is kept, and a message says so.
     ///
-    /// What is at their paths now is opened, as at the start. The directories are kept open: where the
-    /// process may no longer search the way to one, the name is looked up in it.
+    /// The files at their paths now are opened, as at the start. The directories are kept open: where the
+    /// process may no longer search the way to one, the name is looked up in the open directory.
     pub fn reopen(&self) {
         if let Some(running) = &self.running {
             running.shared.reopen.store(true, Ordering::Release);
-            // a full channel has a batch in it, before which the flag is looked at as well
+            // a full channel has a batch in it, and the flag is also checked before each batch
             let _ = running.to_writer.try_send(WriterMessage::Look);
         }
     }
 
-    /// Writes what was handed over and ends the writer. Loggers should be dropped before; they hand
-    /// over their last lines. Waits at most `within`; says whether the writer ended in time.
+    /// Writes the lines that were handed over, and ends the writer. Loggers must be dropped before; they
+    /// hand over their last lines. Waits at most `within`; returns whether the writer ended in time.
     pub fn close(&self, within: Duration) -> bool {
         let Some(running) = &self.running else { return true };
         let deadline = Instant::now() + within;
@@ -392,7 +393,7 @@ impl Logs {
 }
 
 impl Drop for Logs {
-    /// The last line of these logs is written: the writer may close what no others use.
+    /// The last line of these logs is written: the writer may close the files that no other logs use.
     fn drop(&mut self) {
         self.sinks.clear();
         if let Some(running) = &self.running {
@@ -402,8 +403,8 @@ impl Drop for Logs {
     }
 }
 
-/// The place in `sinks` of what `settings` name; `None` if that is nothing. What is open is not
-/// opened again.
+/// The place in `sinks` of the log that `settings` name; `None` if nothing is logged. A sink that is open
+/// is not opened again.
 fn open_sink(
     settings: &LogSettings,
     shared: &SharedSinks,
@@ -428,7 +429,7 @@ fn open_sink(
     Ok(u32::try_from(at).ok())
 }
 
-/// Counts the lines of a batch that is not taken; returns it empty.
+/// Counts the lines of a batch that is not taken, and returns the batch empty.
 fn dropped(message: WriterMessage) -> LineBatch {
     let WriterMessage::Lines(mut batch) = message else { return LineBatch::default() };
     if let Some(logs) = batch.logs.take() {

@@ -13,64 +13,65 @@ use forebay_upstream::exchange::{Exchange, WaitingTurn};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// So much is received, or compressed, at a time.
+/// The largest number of bytes that are received, or compressed, at a time.
 const RECEIVE_BYTES: usize = 16 * 1024;
 
-/// An exchange, and what becomes of the body of its answer.
+/// An exchange with an application, and the handling of its answer's body.
 pub struct PassingExchange {
     /// The exchange itself.
     pub exchange: Box<Exchange<ExchangeTag>>,
-    /// `None` as long as nothing is received ahead.
+    /// The bytes received ahead; `None` as long as there are none.
     buffer: Option<Box<Buffer>>,
     coder: Option<Box<Coder>>,
-    /// It may keep a descriptor.
+    /// The permission to keep a descriptor.
     place: Option<ConnectionPlace>,
-    /// It may keep its thread, where each connection keeps one.
+    /// The permission to keep its thread, where each connection keeps one.
     thread: Option<HeldThread>,
-    /// The exchange is all that its request stands for, so that it can be made anew from that.
+    /// Whether the request alone determines the exchange, so that the exchange can be made anew from it.
     is_of_request: bool,
 }
 
-/// What is kept of one while its request waits for its turn.
+/// The part of an exchange that is kept while its request waits for its turn.
 pub struct WaitsForTurn {
     /// The wait itself.
     pub turn: WaitingTurn<ExchangeTag>,
-    /// The content and the applications by which it was asked first. With its turn it is asked by them again, also if a
-    /// reload has replaced them meanwhile: numbers of routes, and values of their fields, are theirs.
+    /// The content and the applications by which the exchange was made first. It is made anew by them,
+    /// even if a reload has replaced them meanwhile: the numbers of its route, and the values of its
+    /// fields, are theirs.
     pub content: Arc<Content>,
     /// See `content`.
     pub applications: Arc<Applications>,
-    /// It may keep a descriptor.
+    /// The permission to keep a descriptor.
     place: Option<ConnectionPlace>,
-    /// It may keep its thread, where each connection keeps one.
+    /// The permission to keep its thread, where each connection keeps one.
     thread: Option<HeldThread>,
 }
 
-/// What was received before the client has taken it.
+/// Bytes that were received before the client has taken them.
 #[derive(Default)]
 struct Buffer {
     bytes: Vec<u8>,
-    /// Of it, what is not used yet.
+    /// The position of the first byte that is not used yet.
     at: usize,
-    /// So much may be in it.
+    /// The largest number of bytes in the buffer.
     most: usize,
-    /// Nothing more comes, which is told when all of it is used.
+    /// How the answer has ended; reported when all bytes are used.
     end: Option<RelayRead>,
 }
 
-/// What compresses the body; `None` if there was no memory for it.
+/// The compression of the body. `recoder` is `None` if there was no memory for it.
 struct Coder {
     recoder: Option<Recoder>,
-    /// What was made and is not used yet.
+    /// Compressed bytes; those from `at` on are not used yet.
     made: Vec<u8>,
     at: usize,
-    /// Some of what was given may still be in the codec.
+    /// Whether some of the input may still be in the codec.
     is_behind: bool,
     is_over: bool,
 }
 
 impl PassingExchange {
-    /// Of an exchange whose answer is passed on as it comes. Without a place it has failed.
+    /// An exchange whose answer is passed on as it comes. Without a place the exchange has failed.
     pub fn new(
         exchange: Box<Exchange<ExchangeTag>>,
         place: Option<ConnectionPlace>,
@@ -85,12 +86,13 @@ impl PassingExchange {
         }
     }
 
-    /// The exchange is what a request was made for as it came: with its turn, it can be made anew from that.
+    /// Sets whether the request alone determines the exchange, so that it can be made anew with its turn.
     pub fn of_request(self, is_of_request: bool) -> PassingExchange {
         PassingExchange { is_of_request, ..self }
     }
 
-    /// It has just begun: what is kept of it if it waits for its turn, and can be made anew.
+    /// Sets a new exchange aside that has begun and waits for its turn, if it can be made anew. Returns
+    /// what is kept of it.
     pub fn set_aside(
         &mut self,
         content: &Arc<Content>,
@@ -100,7 +102,8 @@ impl PassingExchange {
         Some(self.waiting(turn, content, applications))
     }
 
-    /// It has not begun: what is kept of it if it will have to wait, and can be made anew.
+    /// Sets an exchange aside that has not begun and will have to wait, if it can be made anew. Returns
+    /// what is kept of it.
     pub fn set_aside_early(
         &mut self,
         content: &Arc<Content>,
@@ -125,18 +128,18 @@ impl PassingExchange {
         }
     }
 
-    /// With what lets it keep its thread.
+    /// Adds the permission to keep its thread.
     pub fn keeping(self, thread: Option<HeldThread>) -> PassingExchange {
         PassingExchange { thread, ..self }
     }
 
-    /// It is over, and its place is free before the exchange is dropped.
+    /// Frees the place of an exchange that is over, before the exchange is dropped.
     pub fn give_place_back(&mut self) {
         drop(self.place.take());
     }
 
-    /// The answer is there: so much of it may be received before the client takes it, and it goes on in this
-    /// coding.
+    /// Begins the body of the answer: up to `buffer_bytes` of it may be received before the client takes
+    /// them, and it is sent in this coding.
     pub fn begin(&mut self, buffer_bytes: u64, coding: Option<Coding>) {
         if buffer_bytes > 0 {
             let most = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
@@ -149,7 +152,7 @@ impl PassingExchange {
         });
     }
 
-    /// Receives what there is room for.
+    /// Receives as much as there is room for.
     fn fill(&mut self, now_ms: u64) {
         let Some(buffer) = &mut self.buffer else { return };
         let Buffer { bytes, at, most, end } = &mut **buffer;
@@ -164,7 +167,7 @@ impl PassingExchange {
                 over => *end = Some(over),
             }
             if *end == Some(RelayRead::End) {
-                // others need not wait for this client
+                // frees the upstream's place: other requests need not wait for this client
                 self.exchange.leave();
             }
         }
@@ -193,12 +196,12 @@ impl PassingExchange {
 }
 
 impl WaitsForTurn {
-    /// The wait is over: the same of this exchange, which was made anew.
+    /// Ends the wait: `exchange` was made anew, and gets what was kept.
     pub fn passing(&mut self, exchange: Box<Exchange<ExchangeTag>>) -> PassingExchange {
         PassingExchange::new(exchange, self.place.take()).keeping(self.thread.take())
     }
 
-    /// Whether it is given up when its client has shut down writing, as the exchange would be.
+    /// Whether the exchange is given up when its client has shut down writing.
     pub fn aborts_on_close(&self) -> bool {
         self.turn.application().settings().group().abort_on_close
     }
@@ -225,7 +228,7 @@ impl Relay for PassingExchange {
         if self.takes_body() { self.exchange.capacity() } else { 0 }
     }
 
-    /// A server that only decides is not given the body.
+    /// A deciding server does not get the body.
     fn takes_body(&self) -> bool {
         self.exchange.tag.rule.is_none()
     }
@@ -268,9 +271,9 @@ impl Relay for PassingExchange {
         self.exchange.resume(now_ms);
     }
 
-    /// What was received is in memory, buffered or not.
+    /// Received bytes are in memory already, whether or not they are buffered here.
     fn run_ahead(&mut self, now_ms: u64) {
-        // one more, or the end behind it would not be seen
+        // one byte more, or the end behind the bytes would not be seen
         let least = self.exchange.received_bytes() + 1;
         let buffer = self.buffer.get_or_insert_default();
         buffer.most = buffer.most.max(least);
@@ -314,7 +317,8 @@ impl Relay for PassingExchange {
 }
 
 impl Coder {
-    /// The next bytes of what `pull` appends, compressed. What waits for more of that does not wait here.
+    /// Appends the next bytes that `pull` gives, compressed. If `pull` has no more for now, its earlier
+    /// bytes are flushed.
     fn read(
         &mut self,
         out: &mut Vec<u8>,
@@ -346,7 +350,7 @@ impl Coder {
                     recoder.flush(&mut self.made)
                 }
                 RelayRead::Nothing => {
-                    // what waits for long takes no memory
+                    // a body that waits for long takes no memory
                     self.made = Vec::new();
                     return RelayRead::Nothing;
                 }
@@ -372,7 +376,7 @@ mod tests {
         let recoder = Some(Recoder::new(Coding::Gzip).unwrap());
         let mut coder =
             Coder { recoder, made: Vec::new(), at: 0, is_behind: false, is_over: false };
-        // it is asked once more when what it had is flushed
+        // `pull` is asked once more when the bytes it gave are flushed
         let mut parts =
             vec![None, None, Some(vec![b'a'; 5000]), None, None, Some(b"begin".to_vec())];
         let mut pull = |out: &mut Vec<u8>| match parts.pop() {
@@ -395,7 +399,7 @@ mod tests {
         }
         while matches!(coder.read(&mut said, 100, &mut pull), RelayRead::Bytes(_)) {}
         assert_eq!(coder.read(&mut said, 100, &mut pull), RelayRead::End);
-        // the bytes of gzip, and how many were compressed
+        // the first bytes of gzip, and the number of bytes that were compressed
         assert_eq!(
             (&said[..2], &said[said.len() - 4..]),
             (&[0x1f, 0x8b][..], &5005u32.to_le_bytes()[..])

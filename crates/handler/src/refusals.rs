@@ -1,7 +1,8 @@
-//! The last requests that were refused or that no application has answered, for `forebay why`.
+//! The last requests that were refused, or that no application has answered, for `forebay why`.
 //!
-//! In: what is known of a refusal, on the loop that has written it. Out: a sentence for whoever brings the id of an
-//! error page. The memory is bounded and made with the first refusal; a request that is served never comes here.
+//! In: the facts about a refusal, on the loop that has written it. Out: a sentence for the person who has
+//! the id of an error page. The memory is bounded and made with the first refusal; a request that is
+//! served never comes here.
 
 use forebay_metrics::RefusalReason;
 use forebay_policy::bans::ClientBan;
@@ -10,13 +11,13 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
 
-/// So many are remembered.
+/// The number of refusals that are remembered.
 pub const MOST: usize = 4096;
 
-/// The longest text that is kept of one thing, in bytes.
+/// The longest text that is kept of one field, in bytes.
 const MOST_TEXT: usize = 128;
 
-/// A text that is cut, and needs no memory of its own: a refusal costs little.
+/// A text that is cut, and stands in the value itself without an allocation: a refusal costs little.
 #[derive(Clone, Copy)]
 pub struct ShortText {
     bytes: [u8; MOST_TEXT],
@@ -30,7 +31,7 @@ impl Default for ShortText {
 }
 
 impl ShortText {
-    /// The first bytes of a text; none for nothing.
+    /// The first bytes of a text.
     pub fn of(text: impl AsRef<[u8]>) -> ShortText {
         let mut short = ShortText::default();
         short.push(text.as_ref());
@@ -55,7 +56,7 @@ impl ShortText {
 }
 
 impl Display for ShortText {
-    /// What a client has sent may be anything.
+    /// Writes the text escaped, because a client may have sent any bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.as_bytes().escape_ascii();
         write!(f, "{text}")?;
@@ -72,34 +73,34 @@ impl fmt::Debug for ShortText {
 /// A request that was refused.
 #[derive(Clone, Debug)]
 pub struct RememberedRefusal {
-    /// The id that its client was told, and the one that the log has, if that is another.
+    /// The id that its client got, and the id in the log, if that is another.
     pub ids: [ShortText; 2],
-    /// When, in milliseconds since 1970.
+    /// The time, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// Whose it was; unspecified for a program that came through a Unix socket.
+    /// The client; unspecified for a program that came through a Unix socket.
     pub client: IpAddr,
     /// The status of the answer.
     pub status: u16,
     /// Method, host and path.
     pub asked: ShortText,
-    /// The name of its class; empty if there is no policy.
+    /// The name of the request's class; empty if there is no policy.
     pub class: ShortText,
-    /// Why it was refused by policy, if it was.
+    /// Why the policy refused the request, if it did.
     pub reason: Option<RefusalReason>,
-    /// The rule that refused it; empty if none did.
+    /// The rule that refused the request; empty if none did.
     pub rule: ShortText,
-    /// How overloaded the server was.
+    /// The level of overload.
     pub level: &'static str,
-    /// Whom a ban names that has kept it out, and why.
+    /// The network and reason of the ban that has refused it, if one did.
     pub ban: ShortText,
     /// The upstream that was asked; empty if none was.
     pub upstream: ShortText,
-    /// What the client was told; empty if that says less than the status.
+    /// The text that the client got; empty if that says no more than the status.
     pub told: &'static str,
 }
 
 impl RememberedRefusal {
-    /// What a ban says, to be remembered.
+    /// The network and reason of a ban, to be remembered.
     pub fn ban_text(ban: &ClientBan) -> ShortText {
         let mut text = ShortText::of(ban.record.network.to_string());
         if !ban.record.why.is_empty() {
@@ -109,19 +110,19 @@ impl RememberedRefusal {
         text
     }
 
-    /// Whether method, host and path have this in them.
+    /// Whether `part` occurs in the method, host and path.
     pub fn asks_for(&self, part: &str) -> bool {
         let part = part.as_bytes();
         part.is_empty() || self.asked.as_bytes().windows(part.len()).any(|found| found == part)
     }
 
     fn is(&self, id: &[u8]) -> bool {
-        // a longer one is known by its beginning
+        // a longer id is compared by its beginning
         let id = &id[..id.len().min(MOST_TEXT)];
         self.ids.iter().any(|known| !known.is_empty() && known.as_bytes() == id)
     }
 
-    /// What has decided, as the end of a sentence.
+    /// Writes the cause of the refusal, as the end of a sentence.
     fn cause(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RememberedRefusal { rule, class, level, upstream, told, .. } = self;
         let Some(reason) = self.reason.filter(|_| upstream.is_empty()) else {
@@ -187,7 +188,7 @@ impl Display for RememberedRefusal {
 #[derive(Default)]
 pub struct RefusalMemory {
     places: OnceLock<Box<[Mutex<Option<RememberedRefusal>>]>>,
-    /// How many there have been.
+    /// The number of refusals so far.
     count: AtomicU64,
 }
 
@@ -198,7 +199,8 @@ impl fmt::Debug for RefusalMemory {
 }
 
 impl RefusalMemory {
-    /// Remembers one in place of the oldest. It waits for nobody: one that finds its place taken is left out.
+    /// Remembers a refusal in place of the oldest. The call never waits: if another thread has the place
+    /// locked, the refusal is left out.
     #[cold]
     pub fn remember(&self, refusal: RememberedRefusal) {
         let places = self.places.get_or_init(|| (0..MOST).map(|_| Mutex::default()).collect());
@@ -215,12 +217,13 @@ impl RefusalMemory {
         places.filter_map(|place| place.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    /// What is remembered of the request with this id.
+    /// The refusal of the request with this id, if it is remembered.
     pub fn find(&self, id: &[u8]) -> Option<RememberedRefusal> {
         self.all().find(|refusal| refusal.is(id))
     }
 
-    /// What is remembered of refusals that `is_meant` holds for: at most so many, the last first.
+    /// The remembered refusals for which `is_meant` holds: the last ones, at most `most` of them, the
+    /// latest first.
     pub fn last(
         &self,
         most: usize,
@@ -232,7 +235,7 @@ impl RefusalMemory {
         found
     }
 
-    /// How many are remembered, and the time of the oldest, in milliseconds since 1970.
+    /// The number of remembered refusals, and the time of the oldest, in milliseconds since 1970.
     pub fn reach(&self) -> (usize, Option<u64>) {
         let times: Vec<u64> = self.all().map(|refusal| refusal.unix_ms).collect();
         (times.len(), times.iter().min().copied())

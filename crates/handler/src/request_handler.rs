@@ -1,23 +1,23 @@
-//! What an engine asks, in five roles: which requests are served, what the answer is, where
-//! its bytes are, what is logged, and what else happens on a loop.
+//! The handler, in five roles: which requests are served, what the answer is, where its bytes are, what
+//! is logged, and what else happens on a loop.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `admission` | which requests are served, and in which order |
 //! | `process` | what the answer is |
 //! | `place` | which requests wait for a place among those at once of their rule |
-//! | `hand_over` | what receivers are offered, and what becomes of it |
-//! | `inside` | what handlers of the program are asked, and what is made of their answers |
+//! | `hand_over` | offers of requests to receivers, and what they lead to |
+//! | `inside` | requests to handlers of the program, and their answers |
 //! | `passed_on` | connections whose bytes are passed on as they are |
-//! | `relay` | what applications and the next stage are asked, and what is made of their answers |
-//! | `turn` | what an application is asked, once more if the request has waited for its turn |
-//! | `authority` | what becomes of the answers of servers that decide |
-//! | `given` | what the kernel is offered, and what it has answered |
-//! | `context` | who asks, for rules of a site that go by that |
+//! | `relay` | requests to applications and the next stage, and their answers |
+//! | `turn` | the request to an application, made once more if it has waited for its turn |
+//! | `authority` | the answers of servers that decide |
+//! | `given` | offers of answers to the kernel, and the answers that it has given |
+//! | `context` | the client of a request, for rules of a site that depend on it |
 //! | `bodies` | where the bytes of an answer are |
 //! | `journal` | what is logged |
-//! | `refused` | what is remembered of refusals, and the ids that clients are told |
-//! | `traced` | which requests are recorded, and what their spans say |
+//! | `refused` | the memory of refusals, and the ids that clients get |
+//! | `traced` | which requests are recorded, and the content of their spans |
 //! | `sighting` | which requests and connections are counted for the page of the admin listener |
 
 mod admission;
@@ -67,13 +67,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What comes through a listener where TLS is spoken.
+/// The kind of listeners where TLS is spoken.
 pub const TLS: Listening = Listening(1);
 
-/// What comes through a listener where nothing is spoken: it is passed on as it is.
+/// The kind of listeners where nothing is spoken: connections are passed on as they are.
 pub const RAW: Listening = Listening(2);
 
-/// What one loop or thread serves.
+/// The handler of one loop or thread.
 pub struct RequestHandler {
     /// The snapshot in force; the fields below are made from it.
     live: Reader<Arc<ServingSnapshot>>,
@@ -84,41 +84,43 @@ pub struct RequestHandler {
     applications: Arc<Applications>,
     /// Connections to applications that wait for their next request.
     pools: Pools,
-    /// How many requests there may be for them.
+    /// The limits of descriptors for requests to applications.
     sockets: UpstreamSockets,
-    /// What requests for applications keep, where each connection keeps a thread.
+    /// The permits to keep a thread for a request, where each connection keeps one.
     thread: Option<ThreadShare>,
     ids: RequestIds,
-    /// Where refusals are remembered.
+    /// The memory of refusals.
     refusals: Arc<RefusalMemory>,
-    /// Counts who asks most, where a page shows that.
+    /// The counter of the clients that ask most, where a page shows that.
     sighter: Option<Sighter>,
-    /// Decides which requests are recorded, where spans go to a collector.
+    /// The tracer, which decides which requests are recorded, where spans go to a collector.
     tracer: Option<Tracer>,
-    /// What the clock said a moment ago, for the request that is about to be judged; 0 if it was not read.
+    /// The clock as it was read a moment ago, for the request that is about to be judged; 0 if it was not
+    /// read.
     ticked_ns: u64,
-    /// When the request at hand was looked at, where spans go to a collector.
+    /// When processing of the current request began, where spans go to a collector.
     processed: ProcessTimes,
-    /// The request at hand is being refused, and its line is about to be begun.
+    /// The refusal of the current request, whose log line is about to be begun.
     refused: Option<Refused>,
     told: ToldName,
     /// Room for the head of an answer.
     head: Vec<u8>,
     policy: Arc<InForce>,
-    /// `None` if there is no policy.
+    /// The loop's judge; `None` if there is no policy.
     judge: Option<Judge>,
     /// When requests enter the windows of their classes.
     window_point: WindowPoint,
     metrics: Arc<Local>,
-    /// Where the kernel gives answers: what it learns.
+    /// The learner of answers that the kernel gives, where it gives any.
     answers: Option<Arc<Learner>>,
-    /// Paths the site finds without asking the shared cache.
+    /// The number of paths that the site's own table has room for.
     paths: usize,
     now: TurnTime,
 }
 
 impl RequestHandler {
-    /// Serves the snapshot in force. The loop's own table has room for about `paths` paths.
+    /// A handler that serves the snapshot in force. The loop's own table has room for about `paths`
+    /// paths.
     pub fn new(
         live: &Arc<LiveSnapshot>,
         metrics: Arc<Local>,
@@ -167,14 +169,14 @@ impl RequestHandler {
         }
     }
 
-    /// The same in a thread that serves one connection at a time.
+    /// Adds the permits of a thread that serves one connection at a time.
     pub fn with_thread(self, thread: ThreadShare) -> RequestHandler {
         RequestHandler { thread: Some(thread), ..self }
     }
 
-    /// Takes over another snapshot. Nothing that is still being sent depends on the one before:
-    /// bodies that outlive a turn are [held](Bodies::hold). Where the content stays, so does what this
-    /// loop or thread knows of it: paths and credentials.
+    /// Takes over another snapshot. Nothing that is still being sent depends on the one before: bodies
+    /// that outlive a turn are [held](Bodies::hold). If the content stays, this loop or thread keeps what
+    /// it knows of it: paths and credentials.
     #[cold]
     fn take_over(&mut self, snapshot: &ServingSnapshot) {
         if !self.site.serves(&snapshot.content) {
@@ -210,7 +212,7 @@ impl HandlerTypes for RequestHandler {
     type Job = ServerJob;
     type Relay = Detour;
     type Line = JournalLine;
-    /// `None` where there is no policy.
+    /// The ticket of a request; `None` where there is no policy.
     type Ticket = Option<Ticket>;
     type Record = ConnectionRecord;
 }
@@ -242,7 +244,8 @@ impl Handler for RequestHandler {
 }
 
 impl Hooks for RequestHandler {
-    /// A receiver has the connection for good, and its request was settled when it was taken.
+    /// Drops what is left of the connection here: the receiver has it for good, and its request was settled
+    /// when it was taken.
     fn hand_over(
         &mut self,
         handed: HandedOver<Option<Ticket>>,
@@ -274,7 +277,7 @@ impl Hooks for RequestHandler {
     }
 }
 
-/// The answer to a request is ready, or another is to make it.
+/// Ends the work that a window counts: the answer is ready, or another party makes it.
 #[inline]
 fn end_work(ticket: &mut Option<Ticket>) {
     if let Some(ticket) = ticket {

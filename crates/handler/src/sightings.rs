@@ -1,12 +1,12 @@
-//! Who asks most, counted on all loops, for the page of the admin listener.
+//! The clients and requests that are most frequent, counted on all loops, for the page of the admin
+//! listener.
 //!
-//! In: requests as their lines are begun, and connections that are refused. Out, once a second, to the thread that
-//! watches for the page: what was counted since. A request that is served is counted once in
-//! [`SAMPLE`] times, drawn at random; whatever policy refuses is always counted. Without
-//! the page nothing is.
+//! In: requests as their lines are begun, and connections that are refused. Out, once a second, to the
+//! thread that watches for the page: the counts since then. Of served requests one in [`SAMPLE`] is
+//! counted, drawn at random; every refusal by the policy is counted. Without the page nothing is counted.
 //!
-//! Loops share the tables of a few shards. A table is locked for one addition, or to put an empty one in its
-//! place, so no loop waits: one that finds its table taken counts that it has missed one.
+//! Loops share the tables of a few shards. A table is locked for one addition, or to put an empty one in
+//! its place, so no loop waits: a loop that finds its table locked counts that it has missed one.
 
 use forebay_metrics::top::{SAMPLE, SeenAs, TopKind, TopTables};
 use std::fmt::{self, Display};
@@ -16,10 +16,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Tables that loops share.
+/// The number of tables that loops share.
 const SHARDS: usize = 4;
 
-/// What all loops have counted.
+/// The counts of all loops.
 #[derive(Debug, Default)]
 pub struct Sightings {
     is_on: AtomicBool,
@@ -29,25 +29,25 @@ pub struct Sightings {
     sighters: AtomicUsize,
 }
 
-/// A request or connection, as it is counted.
+/// A request or connection to be counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Sighting<'s> {
     /// The client; the unspecified address for one of a Unix socket.
     pub client: IpAddr,
-    /// Host and path; empty for a connection.
+    /// The host and path; empty for a connection.
     pub asked: (&'s [u8], &'s [u8]),
-    /// The field User-Agent.
+    /// The value of User-Agent.
     pub agent: Option<&'s [u8]>,
-    /// The class.
+    /// The name of the class.
     pub class: Option<&'s str>,
-    /// The rule that has refused it.
+    /// The rule that has refused the request.
     pub rule: Option<&'s str>,
-    /// Whether it was refused.
+    /// Whether the request was refused.
     pub seen: SeenAs,
 }
 
 impl Sightings {
-    /// Counts from now on, or no more.
+    /// Switches counting on or off.
     pub fn switch(&self, is_on: bool) {
         self.is_on.store(is_on, Relaxed);
     }
@@ -57,7 +57,7 @@ impl Sightings {
         self.is_on.load(Relaxed)
     }
 
-    /// What a loop counts with; `None` where nothing is counted.
+    /// The counter for a loop; `None` where nothing is counted.
     pub fn sighter(self: &Arc<Self>) -> Option<Sighter> {
         self.is_on().then(|| {
             let shard = self.sighters.fetch_add(1, Relaxed) % SHARDS;
@@ -66,7 +66,7 @@ impl Sightings {
         })
     }
 
-    /// Moves what was counted since the last call into `into`. Says how many were missed since the start.
+    /// Moves the counts since the last call into `into`. Returns how many were missed since the start.
     pub fn take(&self, into: &mut TopTables) -> u64 {
         for shard in &self.shards {
             let mut spare = TopTables::default();
@@ -77,18 +77,18 @@ impl Sightings {
     }
 }
 
-/// What one loop counts with.
+/// The counter of one loop.
 #[derive(Debug)]
 pub struct Sighter {
     all: Arc<Sightings>,
     shard: usize,
-    /// Requests until the next one that is counted.
+    /// The number of requests until the next one that is counted.
     until: u32,
     random: fastrand::Rng,
 }
 
 impl Sighter {
-    /// Whether a request that is served is one of the sample.
+    /// Whether the current served request is in the sample.
     #[inline]
     pub fn draws(&mut self) -> bool {
         self.until -= 1;
@@ -101,7 +101,7 @@ impl Sighter {
         true
     }
 
-    /// Counts one.
+    /// Counts a request or connection.
     #[cold]
     pub fn count(&self, sighting: &Sighting<'_>) {
         let Sighting { client, asked, agent, class, rule, seen } = *sighting;
@@ -131,8 +131,8 @@ impl Sighter {
     }
 }
 
-/// Requests up to the next one of the sample, that one included. No period of requests evades it, and the first
-/// request of a loop is drawn no more often than another.
+/// The number of requests up to the next one of the sample, that one included. No period of requests
+/// evades it, and the first request of a loop is drawn no more often than another.
 fn gap(random: &mut fastrand::Rng) -> u32 {
     random.u32(1..2 * SAMPLE as u32)
 }
@@ -142,7 +142,7 @@ pub fn network_of(client: IpAddr) -> ClientNetwork {
     ClientNetwork(client.to_canonical())
 }
 
-/// See [`network_of`].
+/// A network that is shown for clients; see [`network_of`].
 #[derive(Clone, Copy, Debug)]
 pub struct ClientNetwork(IpAddr);
 
@@ -161,7 +161,7 @@ impl fmt::Display for ClientNetwork {
     }
 }
 
-/// Room for a name, that needs no memory of its own.
+/// Room for a name, without an allocation.
 struct NameText {
     bytes: [u8; 128],
 }
@@ -175,7 +175,7 @@ impl Default for NameText {
 impl NameText {
     fn of(&mut self, text: impl Display) -> &[u8] {
         let mut rest = &mut self.bytes[..];
-        // what does not fit is cut
+        // a longer name is cut
         let _ = write!(rest, "{text}");
         let left = rest.len();
         &self.bytes[..self.bytes.len() - left]

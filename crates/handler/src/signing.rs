@@ -1,14 +1,15 @@
-//! Texts that a key signs, by HMAC-SHA256 (RFC 2104): cookies of identities and of the admin listener's page.
+//! Signatures of texts by HMAC-SHA256 (RFC 2104): for cookies of identities and of the admin listener's
+//! page.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// A key that signs.
+/// A key that signs texts.
 #[derive(Clone)]
 pub(crate) struct SigningKey(Hmac<Sha256>);
 
 impl SigningKey {
-    /// The key of these bytes.
+    /// The key with these bytes.
     pub(crate) fn new(key: &[u8]) -> SigningKey {
         SigningKey(Hmac::new_from_slice(key).expect("a key of HMAC may have any length"))
     }
@@ -18,7 +19,8 @@ impl SigningKey {
         self.0.clone().chain_update(text).finalize().into_bytes().into()
     }
 
-    /// Whether this is its signature. That takes a time which says nothing about what would be right.
+    /// Whether this is the signature of the text. The time of the comparison reveals nothing about the
+    /// right one.
     pub(crate) fn has_signed(&self, text: &[u8], signature: &[u8]) -> bool {
         self.0.clone().chain_update(text).verify_slice(signature).is_ok()
     }

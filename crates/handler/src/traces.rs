@@ -7,15 +7,15 @@
 //!          bounded queue ── FinishedTrace ──► the exporter (`forebay_server::traces`) ──► collector
 //! ```
 //!
-//! A request that is not recorded costs no allocation, no lock and no system call: a count down, and looks at the
-//! clock. One that is recorded allocates its spans. No loop waits: the queue is tried, and what does not fit is
-//! dropped and counted; nobody is woken, the exporter looks twice a second.
+//! A request that is not recorded costs no allocation, no lock and no system call, except a countdown and
+//! readings of the clock. A recorded request allocates its spans. No loop waits: spans that find no room
+//! in the queue are dropped and counted. The exporter is not woken; it looks twice a second.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`span`] | one span, and those of a request |
+//! | [`span`] | one span, and the spans of a request |
 //! | `open` | the spans of a request that is being answered |
-//! | `attributes` | what a span says of a request, by the semantic conventions of OpenTelemetry |
+//! | `attributes` | the attributes of a request's span, by the semantic conventions of OpenTelemetry |
 
 pub(crate) mod attributes;
 pub(crate) mod open;
@@ -28,27 +28,27 @@ use span::FinishedTrace;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Requests whose spans may wait for the exporter.
+/// The number of requests whose spans may wait for the exporter.
 const WAITING: usize = 4096;
 
-/// How requests are traced by one configuration.
+/// The tracing of one configuration.
 #[derive(Debug)]
 pub struct Tracing {
-    /// What is traced, and where spans go.
+    /// The settings: what is traced, and where spans go.
     pub config: TracesConfig,
-    /// Which stage this process is.
+    /// The stage that this process is.
     pub role: Option<Role>,
-    /// Stays through all configurations.
+    /// The queue to the exporter, which stays through all configurations.
     pub queue: Arc<TraceQueue>,
 }
 
 impl Tracing {
-    /// By this configuration, with the queue there is.
+    /// Tracing by this configuration, with the existing queue.
     pub fn new(config: &TracesConfig, role: Option<Role>, queue: &Arc<TraceQueue>) -> Arc<Tracing> {
         Arc::new(Tracing { config: config.clone(), role, queue: Arc::clone(queue) })
     }
 
-    /// What a loop decides with; `None` where nothing is traced.
+    /// The tracer for a loop; `None` where nothing is traced.
     pub fn tracer(self: &Arc<Self>) -> Option<Tracer> {
         self.config.to.as_ref()?;
         let behind = matches!(self.role, Some(Role::Process | Role::Respond));
@@ -60,7 +60,7 @@ impl Tracing {
     }
 }
 
-/// Spans on their way to the exporter, and how many have come to what.
+/// The queue of spans to the exporter, with counts of what became of them.
 #[derive(Debug)]
 pub struct TraceQueue {
     put: Sender<Box<FinishedTrace>>,
@@ -85,7 +85,7 @@ impl TraceQueue {
         TraceQueue { put, taken, dropped, exported, failed }
     }
 
-    /// Leaves the spans of a request for the exporter; if too many wait they are dropped.
+    /// Leaves the spans of a request for the exporter; if too many wait, they are dropped.
     pub(crate) fn put(&self, trace: Box<FinishedTrace>) {
         if let Err(error) = self.put.try_send(trace) {
             let spans = error.into_inner().spans.len();
@@ -93,34 +93,34 @@ impl TraceQueue {
         }
     }
 
-    /// The next, if one is there.
+    /// The next spans, if some are there.
     pub fn take(&self) -> Option<Box<FinishedTrace>> {
         self.taken.try_recv().ok()
     }
 
-    /// How many spans did not fit.
+    /// The number of spans that found no room.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
 }
 
-/// What one loop decides with.
+/// The tracer of one loop, which decides which requests are recorded.
 #[derive(Debug)]
 pub struct Tracer {
     traces: Arc<Tracing>,
     /// The share of requests that are recorded.
     rate: f64,
-    /// Another stage of this server comes before: it has decided.
+    /// Whether another stage of this server comes before and has decided.
     pub(crate) behind: bool,
-    /// What a trusted proxy has decided holds.
+    /// Whether the decision of a trusted proxy holds.
     follows: bool,
-    /// Requests until the next one that is recorded.
+    /// The number of requests until the next one that is recorded.
     until: u64,
     random: fastrand::Rng,
 }
 
 impl Tracer {
-    /// Whether another request is one of the sample.
+    /// Whether the current request is in the sample.
     #[inline]
     fn draws(&mut self) -> bool {
         self.until -= 1;
@@ -133,8 +133,8 @@ impl Tracer {
         self.rate > 0.0
     }
 
-    /// Where a request stands that a proxy which is believed places there; or one that begins a trace, whose id is
-    /// `id`. `None` if another stage should have said so, and has not.
+    /// The place of a request in a trace: the one that a trusted proxy has given it, or the beginning of
+    /// a trace whose id is `id`. `None` if another stage should have decided, and has not.
     pub(crate) fn place(
         &mut self,
         parent: Option<TraceContext>,
@@ -158,7 +158,7 @@ impl Tracer {
         })
     }
 
-    /// The same for one that is answered without others being asked; `None` also if it is not recorded.
+    /// The place of a request that is answered without other servers; `None` also if it is not recorded.
     #[inline]
     pub(crate) fn place_recorded(
         &mut self,
@@ -171,7 +171,7 @@ impl Tracer {
         self.placed(parent, id)
     }
 
-    /// One that was drawn, or has a parent.
+    /// The place of a request that was drawn, or has a parent.
     #[cold]
     fn placed(
         &mut self,
@@ -187,21 +187,21 @@ impl Tracer {
         }
     }
 
-    /// Where spans go.
+    /// The queue to the exporter.
     pub(crate) fn queue(&self) -> &Arc<TraceQueue> {
         &self.traces.queue
     }
 }
 
-/// Requests up to the next one that is recorded, that one included: each is recorded with the same probability,
-/// whatever became of those before it.
+/// The number of requests up to the next one that is recorded, that one included: each is recorded with
+/// the same probability, whatever happened to those before it.
 fn gap(rate: f64, random: &mut fastrand::Rng) -> u64 {
     if rate >= 1.0 {
         return 1;
     }
-    // 0 draws none: the logarithm is 0, and the quotient without a bound
+    // with 0 no request is drawn: the logarithm is 0, and the quotient has no bound
     let gap = (1.0 - random.f64()).ln() / (1.0 - rate).ln();
-    // a conversion keeps within the type
+    // a conversion saturates within the type
     if rate > 0.0 { gap.floor() as u64 + 1 } else { u64::MAX }
 }
 
@@ -255,7 +255,7 @@ mod tests {
         assert!(is(&mut all, not));
         let mut none = tracer("0%", TraceParent::Rate, None);
         assert!(!is(&mut none, sampled));
-        // a stage does what the one before has decided, and begins nothing
+        // a stage follows the decision of the one before, and begins no traces
         let mut behind = tracer("100%", TraceParent::Rate, Some(Role::Process));
         assert!(is(&mut behind, sampled) && !is(&mut behind, not));
         assert!(behind.place(None, || 9).is_none() && behind.place_recorded(None, || 9).is_none());

@@ -1,9 +1,11 @@
-//! Descriptors of requests for applications and between stages: how many such requests there may be at once, in all
-//! and of one client, and how many connections are kept between two. Clients, files and the server itself need
-//! descriptors, too, and have theirs whatever is asked of applications.
+//! Descriptors of requests for applications and between stages. Limits say how many such requests there
+//! may be at once, in all and of one client, and how many connections are kept between two requests.
+//! Clients, files and the server itself need descriptors, too, and have theirs however busy applications
+//! are.
 //!
-//! An exchange counts from its begin to its end, whatever it has at a time: a connection, an event while it waits
-//! for its turn, or the body that is collected before. One that becomes a tunnel counts until that ends.
+//! An exchange counts from its beginning to its end, whatever it has at a time: a connection, an eventfd
+//! while it waits for its turn, or the file of a body that is collected first. An exchange that becomes a
+//! tunnel counts until that ends.
 
 use forebay_engine::admission::{ConnectionAdmission, ConnectionPlace};
 use forebay_http::client::ClientKey;
@@ -12,7 +14,7 @@ use forebay_upstream::group::Unavailable;
 use forebay_upstream::pool::{ConnectionPool, IdleBound};
 use std::sync::Arc;
 
-/// What all loops and threads share.
+/// The limits and counts that all loops and threads share.
 #[derive(Clone, Debug)]
 pub struct UpstreamSockets {
     exchanges: Arc<ConnectionAdmission>,
@@ -20,7 +22,7 @@ pub struct UpstreamSockets {
     given_up: Arc<GivenUpSums>,
 }
 
-/// How many there may be.
+/// The limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketLimits {
     /// Exchanges at once, in all.
@@ -32,7 +34,7 @@ pub struct SocketLimits {
 }
 
 impl UpstreamSockets {
-    /// So many.
+    /// The counts under these limits, with nothing under way.
     pub fn new(limits: SocketLimits) -> UpstreamSockets {
         let SocketLimits { exchanges, exchanges_per_client, idle } = limits;
         UpstreamSockets {
@@ -42,17 +44,17 @@ impl UpstreamSockets {
         }
     }
 
-    /// So many from now on. Exchanges above that stay; connections that wait are given up within moments.
+    /// Sets new limits. Exchanges above them stay; idle connections are given up within moments.
     pub fn set(&self, limits: SocketLimits) {
         self.exchanges.limit(limits.exchanges, limits.exchanges_per_client);
         self.idle.set(limits.idle);
     }
 
-    /// One more exchange, for this client; `None` is a proxy that speaks for many. It counts until what is returned
-    /// is dropped.
+    /// Counts one more exchange, for this client; `None` is a proxy that stands for many. It counts until
+    /// the returned place is dropped.
     ///
     /// # Errors
-    /// There are as many as may be.
+    /// The limit of exchanges is reached.
     pub fn enter(&self, client: Option<ClientKey>) -> Result<ConnectionPlace, Unavailable> {
         let place = match client {
             Some(client) => self.exchanges.enter(client),
@@ -61,13 +63,13 @@ impl UpstreamSockets {
         place.map_err(|_| Unavailable::Descriptors)
     }
 
-    /// What clients have given up, whatever it was that they asked for.
+    /// The requests that clients have given up, whatever they were for.
     #[inline]
     pub fn given_up(&self) -> &GivenUpSums {
         &self.given_up
     }
 
-    /// A place for connections that wait for their next request.
+    /// A pool for connections that wait for their next request.
     pub fn pool(&self) -> ConnectionPool {
         ConnectionPool::new(&self.idle)
     }
@@ -93,7 +95,7 @@ mod tests {
         assert!(sockets.enter(client(3)).is_err() && sockets.enter(None).is_err());
         drop(one);
         assert!(sockets.enter(client(1)).is_ok());
-        // a reload leaves less
+        // a reload lowers the limits
         sockets.set(limits(2, 1));
         assert!(sockets.enter(client(3)).is_err(), "two are under way");
         drop(other);

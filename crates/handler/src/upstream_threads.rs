@@ -1,5 +1,5 @@
-//! Threads that may be kept by requests for applications, where each connection keeps one: tunnels and slow
-//! applications leave some to everybody else.
+//! Threads that requests for applications may keep, where each connection keeps one: tunnels and slow
+//! applications leave some threads to other connections.
 //!
 //! A connection keeps one thread however many of its requests are under way.
 
@@ -7,14 +7,14 @@ use forebay_upstream::group::Unavailable;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// What all threads of a listener share.
+/// The limits and counts that all threads of a listener share.
 #[derive(Debug)]
 pub struct UpstreamThreads {
     all: Arc<Places>,
     tunnels: Arc<Places>,
 }
 
-/// So many, and how many are taken.
+/// A number of places, and how many are taken.
 #[derive(Debug)]
 struct Places {
     most: usize,
@@ -25,7 +25,7 @@ struct Places {
 #[derive(Debug)]
 struct TakenPlace(Arc<Places>);
 
-/// What one thread has.
+/// The permits of one thread.
 #[derive(Debug)]
 pub struct ThreadShare {
     shared: Arc<UpstreamThreads>,
@@ -33,7 +33,7 @@ pub struct ThreadShare {
     tunnels: Weak<TakenPlace>,
 }
 
-/// A request may keep its thread as long as this is not dropped.
+/// A permit: the request may keep its thread until this is dropped.
 #[derive(Debug)]
 pub struct HeldThread {
     _all: Arc<TakenPlace>,
@@ -41,7 +41,7 @@ pub struct HeldThread {
 }
 
 impl UpstreamThreads {
-    /// At most so many, and so many of them in tunnels.
+    /// At most `all` threads may be kept, and `tunnels` of them for tunnels.
     pub fn new(all: usize, tunnels: usize) -> UpstreamThreads {
         let places = |most| Arc::new(Places { most, taken: AtomicUsize::new(0) });
         UpstreamThreads { all: places(all), tunnels: places(tunnels) }
@@ -63,15 +63,16 @@ impl Drop for TakenPlace {
 }
 
 impl ThreadShare {
-    /// Of a thread that serves one connection at a time.
+    /// The permits of a thread that serves one connection at a time.
     pub fn new(shared: Arc<UpstreamThreads>) -> ThreadShare {
         ThreadShare { shared, all: Weak::new(), tunnels: Weak::new() }
     }
 
-    /// A request of the thread's connection is for an application, and perhaps for a tunnel.
+    /// Takes a permit for a request of the thread's connection to an application, and perhaps one for a
+    /// tunnel.
     ///
     /// # Errors
-    /// As many threads are kept as may be.
+    /// The limit of kept threads is reached.
     pub fn take(&mut self, is_tunnel: bool) -> Result<HeldThread, Unavailable> {
         let ThreadShare { shared, all, tunnels } = self;
         let tunnel = is_tunnel.then(|| again(tunnels, &shared.tunnels)).transpose()?;

@@ -98,13 +98,13 @@ pub struct CacheFigures {
 }
 
 impl Content {
-    /// Tells it from every other content of the process.
+    /// The number of this content, which no other content of the process has.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Opens the roots and begins to watch for changes. `notice` is told what the operator should
-    /// know; it may be called from several threads.
+    /// Opens the roots and begins to watch for changes. `notice` gets messages for the operator; it
+    /// may be called from several threads.
     ///
     /// # Errors
     /// [`OpenError`] if a root cannot be entered or no thread can be started.

@@ -9,7 +9,8 @@ use std::net::IpAddr;
 
 /// Decides about connections and requests.
 pub trait Admission: HandlerTypes {
-    /// Whether this peer is a proxy whose word about its clients counts. Asked right after accept.
+    /// Whether this peer is a proxy, whose statements about its clients are trusted. Asked right after
+    /// accept.
     fn trusts(&mut self, _peer: &Peer) -> bool {
         false
     }
@@ -20,13 +21,14 @@ pub trait Admission: HandlerTypes {
         false
     }
 
-    /// Whether a new connection is admitted. Asked once: right after accept or, where a proxy states
-    /// its client, when it has done so.
+    /// Whether a new connection is admitted. Asked once: right after accept or, for a proxy's connection,
+    /// when the proxy has stated its client.
     fn admit(&mut self, _peer: &Peer) -> Verdict<()> {
         Verdict::Admit(Admitted::at_once(Rank::FIRST, ()))
     }
 
-    /// A connection is refused because there are as many as this setting allows: it is named for people.
+    /// Reports that a connection is refused because as many are open as this setting allows; the name of
+    /// the setting is for people.
     fn connection_refused(&mut self, _setting: &'static str, _peer: &Peer) {}
 
     /// Whether a request is admitted. Asked once after every head, before its body is waited for and
@@ -39,41 +41,42 @@ pub trait Admission: HandlerTypes {
         Verdict::Admit(Admitted::at_once(Rank::FIRST, Self::Ticket::default()))
     }
 
-    /// Whether an admitted request may enter the ready queue. Asked once for each, when it is whole
-    /// and it may be answered (not before): until then it waits for its client or for that time, from
-    /// then on for nothing but the server.
+    /// Whether an admitted request may enter the ready queue. Asked once for each request, when all of it
+    /// is received and its time has come. Until then the request waits for its client or for that time;
+    /// from then on it waits only for the server.
     ///
     /// # Errors
-    /// What its client is told.
+    /// The answer for the client.
     fn enqueue(&mut self, _ticket: &mut Self::Ticket) -> Result<(), Refusal> {
         Ok(())
     }
 
-    /// A client has given up so many requests over HTTP/2. Whether it may go on: if these are too many over all of its
-    /// connections, the one on which it has done so ends.
+    /// Counts `count` more requests that a client has given up over HTTP/2. Returns `false` if the client
+    /// has given up too many over all of its connections; then the connection of these requests ends.
     fn charge_given_up(&mut self, _peer: &Peer, _count: usize) -> bool {
         true
     }
 
-    /// Whether a client that has given up too much takes turns: each of its connections of HTTP/2 has one request
-    /// looked at in a turn of the engine, and begins one exchange in each.
+    /// Whether a client takes turns because it has given up too much: an engine's turn looks at one
+    /// request, and begins one exchange, of each of its HTTP/2 connections.
     fn takes_turns(&self, _peer: &Peer) -> bool {
         false
     }
 
-    /// How long a request over HTTP/2 that is admitted waits because its client takes turns, in milliseconds.
+    /// How long an admitted request over HTTP/2 waits because its client takes turns, in milliseconds.
     fn turn_ms(&self, _peer: &Peer) -> u32 {
         0
     }
 
-    /// A request is over: its answer has been sent, or never will be. Of answers that leave together
-    /// only the last waits for that. Called once for each request that was judged, admitted or not. One
-    /// that has [expired](Settled::Expired) is settled right before its client is told so, and its log
-    /// line is begun after that. A ticket whose connection is dropped may be dropped without this.
+    /// Ends a request: its answer has been sent, or never will be. When several answers leave together,
+    /// only the last waits until it is sent. Called once for each request that was judged, admitted or
+    /// not. A request that has [expired](Settled::Expired) is settled right before its client gets the
+    /// error, and its log line is begun after that. A ticket whose connection is dropped may be dropped
+    /// without this call.
     fn settle(&mut self, _ticket: &mut Self::Ticket, _end: Settled) {}
 }
 
-/// What is decided about a connection or a request before anything is done for it.
+/// The decision about a connection or a request, made before anything is done for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict<T> {
     /// Serve it.
@@ -87,36 +90,36 @@ pub enum Verdict<T> {
 /// How an admitted connection or request is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted<T> {
-    /// In this order relative to others.
+    /// The rank, which orders it relative to others.
     pub rank: Rank,
-    /// The client whose turn it takes; `None` if that is the connection's.
+    /// The client whose turn it takes; `None` stands for the connection's own client.
     pub client: Option<IpAddr>,
-    /// Not before so many milliseconds have passed. Connections never wait.
+    /// How many milliseconds must pass before the request is answered. 0 for connections.
     pub wait_ms: u32,
-    /// It is the last of its connection.
+    /// Whether the request is the last of its connection.
     pub is_last: bool,
     /// What the request owns until its end.
     pub ticket: T,
 }
 
 impl<T> Admitted<T> {
-    /// Without waiting.
+    /// Admission without a wait.
     pub fn at_once(rank: Rank, ticket: T) -> Admitted<T> {
         Admitted { rank, client: None, wait_ms: 0, is_last: false, ticket }
     }
 }
 
-/// What a client that is not served is told.
+/// The answer to a client that is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The status of the answer.
     pub status: u16,
-    /// Seconds after which it may go better (`Retry-After`); 0 says nothing about it.
+    /// Seconds after which the client may try again (`Retry-After`); 0 leaves the field out.
     pub retry_after_s: u32,
 }
 
 impl Refusal {
-    /// A status and nothing about later.
+    /// A refusal with this status and without `Retry-After`.
     pub fn status(status: u16) -> Refusal {
         Refusal { status, retry_after_s: 0 }
     }
@@ -125,10 +128,10 @@ impl Refusal {
 /// How a request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// Its answer was given to the kernel whole, or follows other bytes that wait to be.
+    /// The kernel has taken the whole answer, or the answer follows other bytes that wait to be sent.
     Answered,
-    /// Its connection ended before.
+    /// The connection ended before the answer.
     Cut,
-    /// It was not answered in time, or too many waited: its client is told so instead.
+    /// The request was not answered in time, or too many waited; its client gets an error instead.
     Expired,
 }

@@ -1,9 +1,9 @@
-//! The role that knows the bytes of answers: where the next ones are, and whether they are still true.
+//! The role that knows the bytes of answers: where the next ones are, and whether their file has changed.
 
 use super::{HandlerTypes, NoJob};
 use std::os::fd::BorrowedFd;
 
-/// Says where the bytes of a body are. The defaults are those of a handler that has none: all its
+/// Says where the bytes of a body are. The defaults are those of a handler without bodies: all its
 /// answers are copied into [`Out`](crate::Out).
 pub trait Bodies: HandlerTypes {
     /// The next bytes of `body`; `None` when all were [`advance`](Bodies::advance)d over.
@@ -20,12 +20,12 @@ pub trait Bodies: HandlerTypes {
         }
     }
 
-    /// `count` bytes of the current piece were sent.
+    /// Notes that `count` bytes of the current piece were sent.
     fn advance(&self, _body: &mut Self::Body, _count: u64) {}
 
-    /// Copies the next bytes of `body` into `buffer`, for a transport or a protocol that cannot leave
-    /// them to the kernel, and [`advance`](Bodies::advance)s over them. Never waits for a disk, and
-    /// tells when the file has changed.
+    /// Copies the next bytes of `body` into `buffer` and [`advance`](Bodies::advance)s over them; for a
+    /// transport or a protocol that cannot leave them to the kernel. The call never waits for a disk, and
+    /// reports a file that has changed.
     fn read(&self, body: &mut Self::Body, buffer: &mut [u8]) -> BodyRead {
         let count = match self.piece(body) {
             None => return BodyRead::End,
@@ -41,14 +41,14 @@ pub trait Bodies: HandlerTypes {
         BodyRead::Bytes(count)
     }
 
-    /// Whether the file behind the current piece is still the one the head was written for. Asked
-    /// before the head, each piece of a file and its last byte. If not before the head, the request is
-    /// processed again.
+    /// Whether the file behind the current piece is still the one that the head was written for. Asked
+    /// before the head, before each piece of a file and before its last byte. If the file has changed
+    /// before the head is sent, the request is processed again.
     fn is_intact(&self, _body: &Self::Body) -> bool {
         true
     }
 
-    /// The body outlives this turn: from now on it may not depend on the handler's own state.
+    /// Makes the body independent of the handler's own state, because it outlives this turn.
     fn hold(&mut self, _body: &mut Self::Body) {}
 
     /// How many bytes of the current piece, which is a file, can be sent without waiting for a
@@ -76,34 +76,34 @@ pub enum Piece<'b> {
         offset: u64,
         /// How many there are.
         len: u64,
-        /// Nothing follows them.
+        /// Whether these are the last bytes of the body.
         is_last: bool,
     },
-    /// In a pipe, read already: they cannot change any more.
+    /// In a pipe, which a job has filled: these bytes cannot change any more.
     Pipe {
-        /// The end they come out of.
+        /// The end of the pipe to read from.
         pipe: BorrowedFd<'b>,
         /// How many there are.
         len: u64,
     },
 }
 
-/// What became of [`Bodies::read`].
+/// The result of [`Bodies::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyRead {
-    /// So many bytes were copied, at least one.
+    /// This many bytes were copied, at least one.
     Bytes(usize),
-    /// The next bytes are not in memory: [`Bodies::warm`].
+    /// The next bytes are not in memory: they must be [warmed](Bodies::warm) first.
     Cold,
-    /// The file is not the one the head was written for.
+    /// The file is not the one that the head was written for.
     Changed,
-    /// All were read.
+    /// All bytes were read before.
     End,
 }
 
-/// The body of a handler that has none.
+/// The body of a handler without bodies; no value of it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoBody {}
 
-/// The log line of a handler that writes none, too.
+/// The log line of a handler that writes none; no value of it exists.
 pub type NoLine = NoJob;

@@ -9,13 +9,15 @@ pub trait HandlerTypes: Sized {
     type Body: Send;
     /// Work that may block or takes CPU time.
     type Job: Job;
-    /// An exchange with another server, which answers; [`NoRelay`](super::NoRelay) if there is none.
+    /// An exchange with another server, which gives the answer; [`NoRelay`](super::NoRelay) for a handler
+    /// without exchanges.
     type Relay: Relay;
-    /// A log line that waits for its number of bytes.
+    /// A log line that is complete but for the number of bytes sent.
     type Line: Send;
     /// What a request owns from its verdict until it is over; see
     /// [`Admission::settle`](super::Admission::settle).
     type Ticket: Send + Default;
-    /// What is known of a connection from one of its requests to the next. Most have nothing to remember.
+    /// What the handler remembers of a connection from one request to the next; nothing, for most
+    /// connections.
     type Record: Send + Default;
 }

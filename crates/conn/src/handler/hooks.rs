@@ -6,13 +6,14 @@ use crate::socket::SocketId;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// What a loop tells its handler besides requests.
+/// What a loop reports to its handler besides requests.
 pub trait Hooks: HandlerTypes {
-    /// A request that another process answers leaves with its socket and all bytes read so far. From
-    /// then on its ticket is that process's, or the handler's, to settle.
+    /// Hands over a request that another process answers, with its socket and all bytes read so far. From
+    /// then on its ticket is settled by that process, or by the handler.
     ///
     /// # Errors
-    /// What cannot be handed over, as by default: its ticket is settled, and the connection closed.
+    /// The connection itself, if it cannot be handed over, as by default: its ticket is settled, and the
+    /// connection closed.
     #[allow(clippy::result_large_err, reason = "once for a connection")]
     fn hand_over(
         &mut self,
@@ -21,21 +22,22 @@ pub trait Hooks: HandlerTypes {
         Err(handed)
     }
 
-    /// Called at the beginning of each turn of the loop, and at least twice a second while there is one:
-    /// this is the time now; flush logs, sweep caches.
+    /// Called at the beginning of each turn of the loop, and at least twice a second while there is one,
+    /// with the current time: the handler flushes its logs and sweeps its caches.
     fn turn(&mut self, _now: TurnTime) {}
 
     /// How long a loop that has nothing more to do should rest before it looks for news, so that it finds
-    /// several at once; `None`, not at all. Asked once per turn.
+    /// several at once; `None` for no rest. Asked once per turn.
     fn pause(&mut self) -> Option<Duration> {
         None
     }
 
-    /// Something has come, or ended, on a socket that the loop has watched for a request and that no request waits for
-    /// now. Loops that are woken for each of their sockets say so, before they look at what has come later.
+    /// Reports that a socket which the loop has watched for a request is readable or has ended, while no
+    /// request waits for it. Loops that are woken for each of their sockets report this before they look
+    /// at later events.
     fn stirred(&mut self, _socket: SocketId) {}
 
-    /// Called when there may be no turn for a while: write out what is held back.
+    /// Called when there may be no turn for a while: the handler writes out what it has held back.
     fn rest(&mut self) {}
 }
 
@@ -45,11 +47,12 @@ pub struct HandedOver<T> {
     pub socket: OwnedFd,
     /// The head of the request and all that was received after it, as it came.
     pub received: Vec<u8>,
-    /// Both ends.
+    /// Both ends of the connection.
     pub peer: Peer,
-    /// What the request owns. The process that takes the connection settles it.
+    /// The ticket of the request. The process that takes the connection settles it.
     pub ticket: T,
-    /// The place of the connection among those there may be: dropped when it has ended.
+    /// The connection's place among the limited number of connections; dropped when the connection has
+    /// ended.
     pub place: Box<dyn Send>,
 }
 

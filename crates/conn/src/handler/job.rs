@@ -1,10 +1,10 @@
-//! What a handler has done elsewhere, because it would block a loop or compute for long.
+//! Work that a handler has done elsewhere, because it would block a loop or compute for long.
 
 use forebay_metrics::{Local, Stopwatch};
 
 /// Work for a helper thread.
 pub trait Job: Send + 'static {
-    /// What comes back to the handler.
+    /// The result, which comes back to the handler.
     type Done: Send + 'static;
 
     /// Does the work; may block. `watch` and `metrics` are the helper thread's own.
@@ -14,22 +14,22 @@ pub trait Job: Send + 'static {
     /// thread, not all of them.
     fn lane(&self) -> u64;
 
-    /// What it uses up.
+    /// The resource that the job uses up.
     fn kind(&self) -> JobKind {
         JobKind::Blocks
     }
 }
 
-/// What a [`Job`] uses up, which decides how many may run at a time.
+/// The resource that a [`Job`] uses up, which decides how many jobs may run at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobKind {
-    /// It waits for devices: many may.
+    /// The job waits for devices: many may run.
     Blocks,
-    /// It computes: more at a time than there are cores only slow each other down.
+    /// The job computes: more at a time than there are cores only slow each other down.
     Computes,
 }
 
-/// The job of a handler that has none; no value of it exists.
+/// The job of a handler without jobs; no value of it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoJob {}
 

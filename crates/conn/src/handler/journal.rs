@@ -6,9 +6,9 @@ use crate::request::{ArrivalTimes, Request};
 
 /// Begins and ends log lines. The defaults write nothing and read no clock.
 pub trait Journal: HandlerTypes {
-    /// Nanoseconds of a clock that never goes back, if the handler wants to know how long the stages
-    /// of a request take; else 0. Asked once or twice for each request: when it is there, right before
-    /// [`verdict`](super::Admission::verdict).
+    /// Nanoseconds of a clock that never goes back, if the handler wants to know how long the stages of a
+    /// request take; else 0. Asked once or twice for each request; the last time is right before
+    /// [`verdict`](super::Admission::verdict), when the request is there.
     fn tick(&mut self) -> u64 {
         0
     }
@@ -18,8 +18,8 @@ pub trait Journal: HandlerTypes {
         None
     }
 
-    /// The same for a request that is answered by an exchange with another server, or because there was
-    /// none.
+    /// Begins a log line for a request that is answered by an exchange with another server, or because no
+    /// exchange was possible.
     fn relayed_line(
         &mut self,
         answered: &Answered<'_, Self::Ticket>,
@@ -28,27 +28,28 @@ pub trait Journal: HandlerTypes {
         self.line(answered)
     }
 
-    /// A request that was admitted ends without an answer: its connection does. Called before its ticket
-    /// is settled, with the exchange that was to answer it, if there is one.
+    /// Reports that an admitted request ends without an answer, because its connection ends. Called
+    /// before its ticket is settled, with the exchange that was to answer it, if there is one.
     fn given_up(&mut self, _asked: &GivenUp<'_, Self::Ticket>, _relay: Option<&Self::Relay>) {}
 
-    /// An answer of another server ends before it is whole. The line says so if that server is to blame.
+    /// Reports that the answer of another server ends before it is whole. The line says so if that server
+    /// is to blame.
     fn cut_off(&mut self, _line: &mut Self::Line, _relay: &Self::Relay) {}
 
-    /// A tunnel is over, and how it has come to its end.
+    /// Reports that a tunnel is over, and how it ended.
     fn tunnel_over(&mut self, _line: &mut Self::Line, _relay: &Self::Relay, _over: TunnelOver) {}
 
-    /// Ends a log line: the answer was sent, with `body_bytes` of its body, or never will be. Of
-    /// answers that leave together only the last waits for that.
+    /// Ends a log line: the answer was sent, with `body_bytes` of its body, or never will be. When
+    /// several answers leave together, only the last waits until it is sent.
     fn log(&mut self, _line: Self::Line, _body_bytes: u64) {}
 }
 
-/// How a tunnel has come to its end.
+/// How a tunnel has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TunnelOver {
-    /// Both have ended their direction, and the client was first.
+    /// Both ends have ended their direction in order, the client first.
     Client,
-    /// The same, and the other server was first.
+    /// Both ends have ended their direction in order, the other server first.
     Server,
     /// The other server has broken it off.
     Broken,
@@ -63,11 +64,11 @@ pub struct Answered<'a, T> {
     pub peer: &'a Peer,
     /// `None` if no head could be read.
     pub request: Option<&'a Request<'a>>,
-    /// What it owns; `None` if it was not judged.
+    /// The ticket of the request; `None` if it was not judged.
     pub ticket: Option<&'a T>,
-    /// The status it is answered with.
+    /// The status of the answer.
     pub status: u16,
-    /// When it came.
+    /// When the request came.
     pub stages: ArrivalTimes,
 }
 
@@ -76,10 +77,10 @@ pub struct Answered<'a, T> {
 pub struct GivenUp<'a, T> {
     /// Both ends of its connection.
     pub peer: &'a Peer,
-    /// What was asked.
+    /// The request.
     pub request: &'a Request<'a>,
-    /// What it owns.
+    /// The ticket of the request.
     pub ticket: &'a T,
-    /// When it came.
+    /// When the request came.
     pub stages: ArrivalTimes,
 }

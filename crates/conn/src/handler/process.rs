@@ -8,8 +8,8 @@ use forebay_http::head::Head;
 /// Answers requests.
 pub trait Process: HandlerTypes {
     /// What answers a request that has a body: this handler, another process, an application. Asked when
-    /// its head is there and it was admitted, before any of the body is read and before `100 Continue`
-    /// is sent; again with the result of a job.
+    /// the head is there and the request was admitted, before any of the body is read and before `100
+    /// Continue` is sent; asked again with the result of a job.
     fn decide(
         &mut self,
         _request: &Request<'_>,
@@ -19,8 +19,9 @@ pub trait Process: HandlerTypes {
         BodyDecision::Here
     }
 
-    /// Whether the request is likely to be another process's, with its socket: then it is decided about, and
-    /// [processed](Process::process), where its head was received, and waits for nothing here before that.
+    /// Whether another process is likely to answer the request, with its socket. Such a request is
+    /// decided and [processed](Process::process) where its head was received, and waits for nothing here
+    /// before that.
     #[inline]
     fn hands_over(&mut self, _request: &Request<'_>) -> bool {
         false
@@ -50,20 +51,22 @@ pub trait Process: HandlerTypes {
         Relayed::Own
     }
 
-    /// Whether the sender of a request that must wait is told that it is here (102, in HTTP/1.1). For
-    /// servers that ask for it: others do not expect interim answers.
+    /// Whether the sender of a request that must wait gets an interim answer (102) which says that the
+    /// request is here, in HTTP/1.1. Only servers that ask for it get one: others do not expect interim
+    /// answers.
     fn acknowledges(&self, _head: &Head<'_>) -> bool {
         false
     }
 
-    /// The exchange of a request is to begin: nothing was asked for it before. Told once to several times.
+    /// Reports that the exchange of a request is about to begin: the exchange was asked for nothing
+    /// before. Called once or several times.
     fn begin_exchange(&mut self, _relay: &mut Self::Relay) {}
 
-    /// An exchange is over, and both sides have got everything.
+    /// Takes an exchange back that is over: both sides have got everything.
     fn release(&mut self, _relay: Self::Relay) {}
 
-    /// Answers something that never became a request or may not be served: a malformed head, a
-    /// limit. The connection is closed after it if the caller said so in `reply`.
+    /// Answers what never became a request or may not be served: a malformed head, a limit. The
+    /// connection is closed afterwards if the caller said so in `reply`.
     fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Self::Body>);
 
     /// Answers what was [not admitted](super::Verdict::Refuse): a request, or a connection before there is
@@ -79,18 +82,18 @@ pub trait Process: HandlerTypes {
     }
 }
 
-/// What answers a request, and so what becomes of its body.
+/// The party that answers a request, and so what becomes of its body.
 #[derive(Debug)]
 pub enum BodyDecision<J> {
-    /// This handler does: the body is discarded, then the request is [processed](Process::process).
+    /// This handler: the body is discarded, then the request is [processed](Process::process).
     Here,
-    /// This must be done first; then decide again with the result.
+    /// No party yet: this job must be done first; then the handler decides again with the result.
     Job(J),
     /// Another server does, or the body is not needed: the request goes on at once, and its body of at most
     /// so many bytes of data, stays in the socket. An [exchange](ProcessOutcome::Relay) takes it as it
     /// comes; with any other answer the connection ends, unless all of the body is there.
     Stream(u64),
-    /// Another process does. The body stays in the socket, which goes there with all that was received;
+    /// Another process. The body stays in the socket, which goes there with all that was received;
     /// see [`Hooks::hand_over`](super::Hooks::hand_over).
     HandOver,
 }
@@ -100,11 +103,12 @@ pub enum BodyDecision<J> {
 pub enum ProcessOutcome<J, R = NoRelay> {
     /// The answer is written.
     Replied,
-    /// This must be done first; then process the request again with the result.
+    /// This job must be done first; then the request is processed again with its result.
     Job(J),
-    /// Another server is asked, once the exchange [begins](Process::begin_exchange): it gives the answer. Where many
-    /// requests wait, each keeps one, so it is small; what is large is in boxes of its own.
+    /// Another server is asked, once the exchange [begins](Process::begin_exchange), and gives the
+    /// answer. An exchange is small, because each of many waiting requests keeps one; its large parts are
+    /// in boxes of their own.
     Relay(R),
-    /// The request is for another process; see [`Hooks::hand_over`](super::Hooks::hand_over).
+    /// Another process answers the request; see [`Hooks::hand_over`](super::Hooks::hand_over).
     HandOver,
 }

@@ -1,4 +1,4 @@
-//! An exchange with another server: it is asked for an answer, and what it says is passed on.
+//! An exchange with another server: the server is asked for an answer, and the answer is passed on.
 //!
 //! The exchange has sockets of its own and does what there is to be done with them; the protocol of the
 //! client's connection says when, and passes bytes on. Both directions hold a bounded amount: what the
@@ -13,7 +13,7 @@
 //! | [`length`](Relay::length), [`read`](Relay::read), [`trailers`](Relay::trailers) | the body of the answer is passed on |
 //! | [`Process::release`](super::Process::release) | once, when both sides have got everything |
 //!
-//! One that is dropped before that is cancelled.
+//! An exchange that is dropped before that is cancelled.
 
 use crate::request::Passed;
 use crate::socket::{SocketId, Wants};
@@ -23,43 +23,46 @@ use std::os::fd::BorrowedFd;
 
 /// An exchange with another server.
 pub trait Relay: Send {
-    /// The socket that it waits for now, and for what: nothing that is known to be there already.
+    /// The socket that the exchange waits for now, and for what. The exchange has used up what is known
+    /// to be there already.
     fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)>;
 
-    /// Another socket that it waits for at the same time, in the same way.
+    /// A second socket that the exchange waits for at the same time, under the same conditions.
     fn other_socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         None
     }
 
-    /// Where the engine leaves what wakes the request, if code of this process does. An engine that leaves nothing
-    /// there waits for the [socket](Relay::socket).
+    /// The slot where the engine leaves the waker of the request, if code of this process answers. An
+    /// engine that leaves none waits for the [socket](Relay::socket).
     fn wake_slot(&self) -> Option<&WakeSlot> {
         None
     }
 
-    /// A socket of it is ready, or has failed: it is to be tried. Or code of this process has woken the request.
+    /// Notes that a socket of the exchange is ready or has failed, so that it is tried, or that code of
+    /// this process has woken the request.
     fn ready(&mut self);
 
-    /// How many bytes of the request's body it takes now; none once it is known that they are not wanted.
+    /// How many bytes of the request's body the exchange takes now; 0 once it is known that they are not
+    /// wanted.
     fn capacity(&self) -> usize;
 
-    /// Whether the body of the request is for it, and not for another that follows it.
+    /// Whether this exchange wants the body of the request, and not another one that follows it.
     fn takes_body(&self) -> bool;
 
     /// The next bytes of the request's body: at most as many as there is [capacity](Relay::capacity) for.
     fn give(&mut self, bytes: &[u8]);
 
-    /// What has come of other requests waits, and until it goes on the client may send nothing of this one: it is
-    /// not to blame for that.
+    /// Notes that the client cannot send more of this request until what has come of other requests goes
+    /// on: the delay is not the client's fault.
     fn held_back(&mut self) {}
 
-    /// Whether the client's socket is to leave for another process now: the protocol asks for that by
+    /// Whether the client's socket must leave for another process now: the protocol asks for that with
     /// [`Step::Lend`](crate::Step::Lend) before anything else, and then [lends](Relay::lend) it.
     fn wants_client(&self) -> bool {
         false
     }
 
-    /// Whether the client's socket does not come back: the other process is given all that has come on it.
+    /// Whether the client's socket does not come back: the other process gets all that has come on it.
     fn keeps_client(&self) -> bool {
         false
     }
@@ -69,24 +72,25 @@ pub trait Relay: Send {
         false
     }
 
-    /// The client's socket may leave: nothing else waits for it. Not before it is [wanted](Relay::wants_client).
+    /// Lends the client's socket, for which nothing else waits. Not called before the socket is
+    /// [wanted](Relay::wants_client).
     fn lend(&mut self, _client: BorrowedFd<'_>, _request: LentRequest<'_>) {}
 
-    /// The request's body is whole, and these were its trailers; or the client's end of a tunnel has come. Not
-    /// told of a request without a body.
+    /// Ends the request's body with these trailers, or passes on that the client has ended its direction
+    /// of a tunnel. Not called for a request without a body.
     fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>);
 
-    /// The client's end of a tunnel has broken off: the other server is to see that, not an orderly end. Nothing
-    /// is asked of the exchange afterwards.
+    /// Passes on that the client has broken off its end of a tunnel, so that the other server does not
+    /// see an orderly end. The exchange is asked for nothing afterwards.
     fn cut(&mut self);
 
-    /// Goes as far as its sockets allow with what it was given, and as far as the head of the answer. It is
-    /// `now_ms` on a clock that never goes back.
+    /// Goes as far as its sockets and the bytes given to it allow, up to the head of the answer. `now_ms`
+    /// is the time on a clock that never goes back.
     fn advance(&mut self, now_ms: u64) -> RelayNext;
 
-    /// The sender of the request wants to be told that it is here
-    /// ([`acknowledges`](super::Process::acknowledges)). Says whether the exchange does that, by an interim answer
-    /// if its answer takes long: one that comes at once says as much.
+    /// Asks for an interim answer, which the sender of the request [wants](super::Process::acknowledges)
+    /// as a sign that it is here. Returns whether the exchange gives one itself if its answer takes long;
+    /// an answer that comes at once says as much.
     fn acknowledge(&mut self) -> bool {
         false
     }
@@ -99,90 +103,95 @@ pub trait Relay: Send {
     /// How many bytes the body of the answer has, if that is known.
     fn length(&self) -> Option<u64>;
 
-    /// Until now its client had something else to take: only from now on its silence counts.
+    /// Starts the time allowed for the other server's silence now: until now the client had something
+    /// else to take.
     fn resume(&mut self, now_ms: u64);
 
-    /// Its client takes nothing for now. What has come of the answer may be set aside, so that whoever sends it is
-    /// done if that is all of it.
+    /// Reads ahead while the client takes nothing: what has come of the answer may be set aside. If that
+    /// is all of it, its sender is done.
     fn run_ahead(&mut self, _now_ms: u64) {}
 
     /// Appends at most `most` of the next bytes of the answer's body, at least one.
     fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead;
 
-    /// What followed the body of the answer.
+    /// The trailers that followed the body of the answer.
     fn trailers(&self) -> Vec<(&str, &[u8])> {
         Vec::new()
     }
 
-    /// Whether it is given up when its client has shut down writing, as when it has left. Not asked of a
-    /// tunnel.
+    /// Whether the exchange is given up when the client shuts down writing, as it does when it leaves.
+    /// Not asked of a tunnel.
     fn aborts_on_close(&self) -> bool;
 
-    /// What is waited for, if nothing is there: `Slot`, `Connect`, `Answer`, `Flow` or `Ending`; or `Link` for all of
-    /// them, and `Rest` if no upstream has it.
+    /// What the exchange waits for, if nothing is there: `Slot`, `Connect`, `Answer`, `Flow` or `Ending`;
+    /// or `Link` for all of them, and `Rest` if no upstream has it.
     fn awaits(&self) -> Await;
 
-    /// Until when, on the clock of [`advance`](Relay::advance). It moves later when something moves, and may when it
-    /// has come and is asked for again.
+    /// The deadline of what is waited for, on the clock of [`advance`](Relay::advance). It moves later
+    /// when something moves, and may also do so when it has come and is asked for again.
     fn deadline_ms(&self) -> u64;
 
-    /// Until when it may last, whatever is waited for, on the same clock; also while its client takes nothing.
+    /// The deadline of the whole exchange, whatever is waited for, on the same clock; it also holds while
+    /// the client takes nothing.
     fn ends_ms(&self) -> u64 {
         u64::MAX
     }
 
-    /// The [deadline](Relay::deadline_ms) has come. Whether that was only the time to look whether the
-    /// server that answers still lives; then the exchange goes on, with the same or another.
+    /// Whether the [deadline](Relay::deadline_ms) that has come was only the time to check that the
+    /// server that answers still lives. Then the exchange goes on, with the same server or another.
     fn looks(&mut self, _now_ms: u64) -> bool {
         false
     }
 
-    /// The time for what was waited for is over, and it was not the client's to give. Nothing was answered
-    /// yet: it goes on elsewhere, or [`advance`](Relay::advance) says [`RelayNext::Answer`] now.
+    /// Ends the wait for what the other server owed, because its time is over and nothing was answered
+    /// yet. The exchange goes on elsewhere, or [`advance`](Relay::advance) returns [`RelayNext::Answer`]
+    /// now.
     fn expire(&mut self);
 
-    /// Neither end of a tunnel has sent anything for as long as that may be: it ends now.
+    /// Ends a tunnel now: neither end has sent anything for as long as that is allowed.
     fn expire_tunnel(&mut self) {}
 }
 
-/// A request whose socket leaves.
+/// A request whose client's socket is lent to another process.
 #[derive(Clone, Copy, Debug)]
 pub struct LentRequest<'r> {
-    /// Its head, as it came.
+    /// The head of the request, as it came.
     pub head: &'r [u8],
-    /// What of its body has come, as it came; and what is behind that, if the client is [kept](Relay::keeps_client).
+    /// The part of its body that has come, as it came; and what is behind that, if the client is
+    /// [kept](Relay::keeps_client).
     pub body: &'r [u8],
-    /// How many bytes of its body are still to come; `None` if only its framing tells.
+    /// How many bytes of its body are still to come; `None` if only the body's framing shows its end.
     pub body_left: Option<u64>,
-    /// The connection is closed after it.
+    /// Whether the connection is closed after the request.
     pub is_last: bool,
-    /// It has no body, the client has said that it sends nothing behind it, and nothing has come.
+    /// Whether the request has no body, its client has said that nothing follows, and nothing has come.
     pub is_all: bool,
-    /// What was sent on the connection so far; `None` if that is not known.
+    /// How many bytes were sent on the connection so far; `None` if that is not known.
     pub sent_bytes: Option<u64>,
 }
 
-/// What the client is told next.
+/// What the client gets next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelayNext {
     /// Nothing before something has happened.
     Wait,
     /// An interim answer with this status, other than 101: see [`Relay::interim`].
     Interim(u16),
-    /// The answer: its head is there, or there is none and never will be. Said until it was looked at.
+    /// The answer: its head is there, or there is none and never will be. Returned until the answer was
+    /// looked at.
     Answer,
 }
 
-/// What [`Relay::read`] has given.
+/// The result of [`Relay::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelayRead {
-    /// So many bytes, at least one.
+    /// This many bytes, at least one.
     Bytes(usize),
     /// Nothing before something has happened.
     Nothing,
-    /// There are no more.
+    /// All bytes were read before.
     End,
-    /// There should be more, and never will be.
+    /// The rest of the body is missing, and will never come.
     Broken,
 }
 
@@ -193,50 +202,51 @@ pub enum Relayed<J> {
     Body,
     /// A head, by [`Reply::switch`](crate::Reply::switch): from here on bytes are passed on as they are.
     Switched,
-    /// An answer of its own: that of the exchange is not wanted.
+    /// An answer of the handler's own: that of the exchange is not wanted.
     Own,
-    /// Nothing: the exchange is not wanted, and this must be done first; then the request is processed again
-    /// with the result, and this is known of it from now on.
+    /// Nothing: the exchange is not wanted, and this job must be done first. Then the request is
+    /// processed again with the result and with what is known of the request from now on.
     Job(J, Box<Passed>),
-    /// Nothing: the exchange is not wanted any more, and the request is processed again, of which this is
-    /// known from now on.
+    /// Nothing: the exchange is not wanted any more, and the request is processed again with what is
+    /// known of it from now on.
     Again(Box<Passed>),
-    /// Nothing: another exchange is in the place of this one, has begun, and is driven from now on.
+    /// Nothing: another exchange has taken the place of this one, has begun, and is driven from now on.
     GoesOn,
-    /// Nothing: another process has answered on the client's own socket, and this has become of that.
+    /// Nothing: another process has answered on the client's own socket; this is the result.
     Elsewhere(ClientReturn),
-    /// Nothing, and nobody knows what another process has written: the client must see that the answer is broken.
+    /// Nothing: it is not known what another process has written. The client must see that the answer is
+    /// broken.
     Broken,
-    /// Nothing: the client is to ask again over HTTP/1.1. Only for a request of HTTP/2.
+    /// Nothing: the client must ask again over HTTP/1.1. Only for a request of HTTP/2.
     NeedsHttp1,
 }
 
-/// What has become of the client's socket that another process had.
+/// The result of lending the client's socket to another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientReturn {
-    /// Where it is.
+    /// Where the socket is.
     pub place: ClientPlace,
-    /// The status of the answer, as that process says; 0 if it has not said it.
+    /// The status of the answer, as the other process reports it; 0 if it has not.
     pub status: u16,
-    /// Bytes of the body of the answer, as it says.
+    /// Bytes of the body of the answer, as the other process reports them.
     pub body_bytes: u64,
 }
 
-/// Where the socket of a client is that another process had.
+/// Where a client's socket is after another process had it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientPlace {
-    /// Here, at the next request.
+    /// Here again, at the next request.
     Back,
-    /// Here, at its end.
+    /// Here again, at the end of the connection.
     Ended {
-        /// The client has sent something that nobody has received.
+        /// The client has sent something that was not received by either process.
         is_unread: bool,
     },
-    /// There, for good.
+    /// With the other process, for good.
     Gone,
 }
 
-/// The exchange of a handler that has none; no value of it exists.
+/// The exchange of a handler without exchanges; no value of it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRelay {}
 

@@ -2,8 +2,8 @@
 
 use super::{Admission, Bodies, Hooks, Journal, Process};
 
-/// The process stage and all that belongs to it: decides which requests are admitted and what is answered.
-/// Whatever has all roles is one; a [`Handler`](crate::Handler) also says what is spoken.
+/// All roles of a handler: which requests are admitted and what they are answered. Every type with the
+/// five roles has this trait; a [`Handler`](crate::Handler) also says what is spoken.
 pub trait HandlerRoles: Admission + Process + Bodies + Journal + Hooks {}
 
 impl<H: Admission + Process + Bodies + Journal + Hooks> HandlerRoles for H {}

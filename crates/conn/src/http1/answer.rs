@@ -15,7 +15,7 @@ use forebay_http::head::Head;
 use forebay_metrics::{Activity, Stopwatch};
 
 impl<H: HandlerRoles> Http1<H> {
-    /// The request that is kept goes on if it can.
+    /// Continues with the request that is kept, if that is possible.
     pub(super) fn go_on<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -47,7 +47,7 @@ impl<H: HandlerRoles> Http1<H> {
                 Some(RequestEvent::Due(of)) if of == id => kept.stage = KeptFor::Whole,
                 _ => return Some(Step::NotBefore(id, *wait_ms)),
             },
-            // what was answered before goes out before anything that may take long
+            // earlier answers are sent before anything that may take long
             _ if !cx.out.is_empty() => return Some(Step::Send),
             KeptFor::Whole => match cx.handler.enqueue(&mut kept.grant.ticket) {
                 Ok(()) => kept.stage = KeptFor::Ready,
@@ -64,7 +64,7 @@ impl<H: HandlerRoles> Http1<H> {
         None
     }
 
-    /// The job is done after which it is known what answers the request that is kept.
+    /// Continues with a kept request when its job is done and the handler can decide what answers it.
     pub(super) fn decide<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -106,13 +106,14 @@ impl<H: HandlerRoles> Http1<H> {
         self.state = RequestState::Kept(kept);
     }
 
-    /// Whether requests of this one's rank are answered in this turn. One for another process waits there.
+    /// Whether requests of this rank are answered in this turn. Requests for another process are answered
+    /// at once.
     #[inline]
     pub(super) fn is_answered<S>(&self, cx: &Context<'_, H, S>) -> bool {
         self.hands_over || cx.answers.is_some_and(|last| self.rank <= last)
     }
 
-    /// The process stage for a request that was kept.
+    /// Processes a request that was kept.
     pub(super) fn answer_kept<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -121,7 +122,7 @@ impl<H: HandlerRoles> Http1<H> {
     ) {
         let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
         let stages = kept.stages;
-        // it was read for nobody: who gets the request now would wait for it
+        // the body was read and discarded: another server or process would wait for it in vain
         let is_gone = kept.body.is_none() && kept.head.framing() != Framing::None;
         let rest = kept.body.as_ref().map_or(Some(0), |body| whole_body(body, input));
         let answer = kept.with(cx.peer, cx.path, |request, grant, _| {
@@ -129,7 +130,8 @@ impl<H: HandlerRoles> Http1<H> {
         });
         kept.stage = match answer {
             AnswerOutcome::Next | AnswerOutcome::Last => {
-                // it is not needed; but if this answer is withdrawn, it must be known that it is still to come
+                // the body is not needed; but if this answer is withdrawn, the rest must still count as
+                // to come
                 if let Some(rest) = rest {
                     input.consume(rest);
                     kept.body = None;
@@ -160,8 +162,7 @@ impl<H: HandlerRoles> Http1<H> {
         self.state = RequestState::Kept(kept);
     }
 
-    /// The process stage: the handler's answer to an admitted request. `is_whole` if nothing of its body
-    /// is still to come.
+    /// Processes an admitted request. `is_whole` says that nothing of its body is still to come.
     pub(super) fn answer<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -202,7 +203,7 @@ impl<H: HandlerRoles> Http1<H> {
     }
 }
 
-/// How many bytes of the input are this body, if all of it is there.
+/// How many bytes of the input belong to this body; `None` unless all of it is there.
 pub(super) fn whole_body(body: &BodyDecoder, input: &Input) -> Option<usize> {
     let mut body = body.clone();
     body.skip(input.bytes()).ok().filter(|_| body.is_done())

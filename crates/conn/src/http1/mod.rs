@@ -33,41 +33,43 @@ use std::os::fd::BorrowedFd;
 /// of a pipeline is looked at.
 const BATCH_BYTES: usize = 48 * 1024;
 
-/// How often a request is answered whose file changes each time before its answer is begun.
+/// The largest number of attempts to answer a request whose file changes each time before its answer is
+/// begun.
 const MOST_ATTEMPTS: u8 = 3;
 
 /// One connection as a state machine.
 ///
-/// An idle one owns no heap memory.
+/// An idle connection owns no heap memory.
 pub struct Http1<H: HandlerRoles> {
     state: RequestState<H>,
-    /// Received and not yet used, while another connection has the loop's buffer.
+    /// Bytes received and not yet used, while another connection has the loop's buffer.
     held: Vec<u8>,
     sending: Sending<H>,
     /// The rank of the last request, and its client if a proxy's connection brings those of many.
     rank: Rank,
     client: Option<IpAddr>,
     record: H::Record,
-    /// Policy has had enough of its requests.
+    /// Whether the policy closes the connection after the current request.
     is_last: bool,
     served: u32,
-    /// Seconds the client was told that the connection is kept.
+    /// The time for which the connection is kept, as the last answer has announced it, in seconds.
     announced_s: u32,
     input_ended: bool,
-    /// An exchange is under way, and the client was given something to take when that was looked at last.
+    /// Whether the client had something left to take when the exchange under way was last looked at.
     is_held: bool,
-    /// The request under way is likely to be another process's: nothing here is before it.
+    /// Whether another process is likely to answer the request under way: nothing here comes before it.
     hands_over: bool,
-    /// Another process has the client's socket, or had it: the connection goes on after that.
+    /// Whether the connection goes on when another process gives the client's socket back.
     comes_back: bool,
-    /// The bytes are to be passed on as they are, and are not yet: the client hears nothing of this server.
+    /// Whether the bytes are to be passed on as they are, and are not yet: this server sends the client
+    /// nothing.
     passes: bool,
-    /// Another process has left nothing in its socket that was not received, and the connection ends by that.
+    /// Whether another process has ended the connection and left no unread bytes in its socket.
     is_drained: bool,
 }
 
 enum RequestState<H: HandlerRoles> {
-    /// A head is received, or nothing yet.
+    /// A head is being received, or nothing has come yet.
     Head(Partial),
     /// A request waits.
     Kept(Kept<H>),
@@ -75,7 +77,7 @@ enum RequestState<H: HandlerRoles> {
     Last(Closing),
     /// The connection is another process's.
     Gone,
-    /// Its bytes are to be passed on as they are, which stands for this request.
+    /// The bytes are to be passed on as they are; this made-up request stands for the connection.
     PassesOn(Box<[u8]>),
 }
 
@@ -85,26 +87,26 @@ type Kept<H> = Box<KeptRequest<<H as HandlerTypes>::Ticket, KeptFor<H>>>;
 /// The beginning of a head.
 #[derive(Clone, Copy, Default)]
 struct Partial {
-    /// How many bytes are known not to hold its end.
+    /// How many bytes are known not to contain the end of the head.
     searched: usize,
-    /// When the first of them was seen; 0 if none was, or time does not matter.
+    /// When the first byte was seen; 0 if none was, or if no times are recorded.
     begun_ns: u64,
 }
 
 /// What a request that is kept waits for.
 enum KeptFor<H: HandlerTypes> {
-    /// For this job, which is to be started, or which is running if it is gone: then it is known what
-    /// answers. Until then nothing of the body is received.
+    /// For this job, after which it is known what answers. The job must be started; without it here, it
+    /// is running. Until then nothing of the body is received.
     Deciding(Option<H::Job>),
     /// For its body, which is discarded.
     Body(BodyDecoder),
-    /// Until it may be answered, in so many milliseconds.
+    /// Until the request may be answered, in this many milliseconds.
     Early(u32),
-    /// For nothing but the server from here on: it is to be enqueued.
+    /// For nothing but the server from here on: the request must be enqueued.
     Whole,
     /// For its turn.
     Ready,
-    /// For this job, which is to be started, or which is running if it is gone.
+    /// For this job, which must be started; without it here, it is running.
     Job(Option<H::Job>),
     /// To be handed over.
     HandOver,
@@ -112,20 +114,21 @@ enum KeptFor<H: HandlerTypes> {
     Relay(Box<Http1Relaying<H>>),
 }
 
-/// What is left of the last answer written, until that is sent.
+/// The rest of the last answer written, until it is sent.
 struct Sending<H: HandlerRoles> {
     line: Option<H::Line>,
     ticket: Option<H::Ticket>,
     body_sent_bytes: u64,
-    /// Its request, if its file may turn out to have changed before anything of the answer was sent.
+    /// The request of the answer, if its file may turn out to have changed before anything of the answer
+    /// was sent.
     request: Option<Kept<H>>,
 }
 
 /// How an attempt to answer one request ended.
 enum AnswerOutcome<H: HandlerTypes> {
-    /// Written; the connection is kept.
+    /// The answer is written; the connection is kept.
     Next,
-    /// Written; the connection ends with it.
+    /// The answer is written; the connection ends with it.
     Last,
     Job(H::Job),
     HandOver,
@@ -134,15 +137,15 @@ enum AnswerOutcome<H: HandlerTypes> {
 
 /// The ticket of a request that is answered.
 enum Owned<T> {
-    /// To be settled when the answer is sent.
+    /// The ticket must be settled when the answer is sent.
     Ticket(T),
-    /// Settled already.
+    /// The ticket was settled before.
     Settled(T),
 }
 
-/// What cannot be served.
+/// Input that cannot be served.
 enum Unserved<'r, T> {
-    /// Bytes that are no request, or not all of one; whether they begin as a HEAD request does.
+    /// Bytes that are no request, or only a part of one; `is_head` if they begin as a HEAD request does.
     Bytes { is_head: bool },
     /// A request.
     Request(&'r Request<'r>, Owned<T>),
@@ -183,7 +186,7 @@ impl<H: HandlerRoles> Http1<H> {
         self.served == 0 && matches!(self.state, RequestState::Head(_))
     }
 
-    /// The time for what was awaited is over.
+    /// Ends the wait that [`awaits`](Protocol::awaits) has stated, because its time is over.
     fn expire_awaited<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -288,7 +291,8 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
     }
 
     fn not_sent(&mut self, count: u64) {
-        // heads and what separates chunks may be among them: of the body no more is claimed than was sent
+        // heads and the lines between chunks may be among them: for the body, no more is reported than
+        // was sent
         if let RequestState::Kept(kept) = &mut self.state
             && let KeptFor::Relay(relaying) = &mut kept.stage
             && relaying.is_answered()
@@ -489,18 +493,19 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
         if let RequestState::Kept(kept) = &mut self.state
             && let KeptFor::Relay(relaying) = &mut kept.stage
         {
-            // another receiver is told what the first one was
+            // another receiver gets what the first one got
             self.comes_back |=
                 !relaying.lend(socket, sent_bytes, (is_last, ends), &kept.head, input);
         }
-        // what this server answers itself from now on is the last: nobody knows what was read of the request
+        // this server's own next answer is the last: it is not known how much of the request the receiver
+        // has read
         self.is_last = true;
     }
 
     fn take_handed(&mut self, input: &mut Input) -> (Vec<u8>, H::Ticket) {
         let (mut received, ticket) = match std::mem::take(&mut self.state) {
             RequestState::Kept(kept) => (kept.head.received().to_vec(), kept.grant.ticket),
-            // nothing was kept, so nothing is owned
+            // no request was kept, so there is no ticket
             RequestState::Head(_)
             | RequestState::Last(_)
             | RequestState::Gone
@@ -528,14 +533,14 @@ fn last<H: HandlerRoles>(is_unread: bool) -> RequestState<H> {
     RequestState::Last(if is_unread { Closing::Linger } else { Closing::Now })
 }
 
-/// What was not read when a request is refused.
+/// The part of the input that was not read when a request is refused.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BehindRefused {
-    /// Nothing: the request is whole, and no other has come.
+    /// Nothing: the request is complete, and no other has come.
     Nothing,
-    /// The request is whole, and more has come.
+    /// The request is complete, and more has come behind it.
     More,
-    /// Something of the request itself.
+    /// A part of the request itself.
     Rest,
 }
 

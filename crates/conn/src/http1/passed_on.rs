@@ -1,6 +1,7 @@
-//! A connection whose bytes are passed on as they are: a request for a tunnel that nobody has sent. So it is judged,
-//! waits for its turn, is sent to one server or another, and is logged, as other requests are; then it is the tunnel
-//! that a WebSocket is, without an answer before it.
+//! A connection whose bytes are passed on as they are. The server makes up a request for a tunnel, which
+//! stands for the connection: like other requests, it is judged, waits for its turn, is sent to one of
+//! several servers, and is logged. Then the connection is a tunnel like that of a WebSocket, without an
+//! answer before it.
 
 use super::{Http1, RequestState};
 use crate::context::Context;
@@ -11,14 +12,15 @@ use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_metrics::Stopwatch;
 
 impl<H: HandlerRoles> Http1<H> {
-    /// One whose bytes are passed on to the server that this name, or address, and port stand for.
+    /// A connection whose bytes are passed on to the server that this name, or address, and port stand
+    /// for.
     pub(crate) fn passed_on(name: &str, port: u16) -> Http1<H> {
         let head = format!("CONNECT {name}:{port} HTTP/1.1\r\nHost: {name}:{port}\r\n\r\n");
         let state = RequestState::PassesOn(head.into_bytes().into());
         Http1 { state, passes: true, ..Http1::default() }
     }
 
-    /// Has the request judged that stands for the connection, and its server chosen.
+    /// Has the request that stands for the connection judged, and its server chosen.
     pub(super) fn ask_to_pass_on<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -31,13 +33,14 @@ impl<H: HandlerRoles> Http1<H> {
                 input.fill(&text);
                 self.complete(cx, head, &input, 0);
             }
-            // a name that stands in no request
+            // the name cannot stand in a request
             Ok(ParsedHead::Partial) | Err(_) => self.state = RequestState::Last(Closing::Reset),
         }
         None
     }
 
-    /// Drops what was answered to that request: its client has not sent it. One that is answered ends so.
+    /// Drops the answer to the made-up request, which the client has not sent. A request that is answered
+    /// so ends the connection.
     pub(super) fn say_nothing<S>(&mut self, cx: &mut Context<'_, H, S>) {
         cx.out.clear();
         if let RequestState::Head(_) | RequestState::Last(_) = self.state {

@@ -17,7 +17,7 @@ use forebay_http::head::{Head, Lines, ParsedHead};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
 impl<H: HandlerRoles> Http1<H> {
-    /// Finds the next head and has it answered.
+    /// Finds the next head, and has its request answered.
     pub(super) fn receive<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -38,7 +38,7 @@ impl<H: HandlerRoles> Http1<H> {
             return Some(Step::Receive);
         }
         let mut lines = Lines::new();
-        // borrowed: a head is large enough to be noticed where it is moved
+        // borrowed, because moving such a large head would cost measurable time
         let used = match &Head::parse(input.bytes(), &mut lines, &cx.limits.head) {
             Ok(ParsedHead::Partial) => {
                 let begun_ns = if begun_ns == 0 { cx.handler.tick() } else { begun_ns };
@@ -62,7 +62,7 @@ impl<H: HandlerRoles> Http1<H> {
         None
     }
 
-    /// A whole head is there: it is judged, and answered if it need not wait.
+    /// Judges a request whose head is complete, and answers it if it need not wait.
     pub(super) fn complete<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -137,6 +137,7 @@ impl<H: HandlerRoles> Http1<H> {
                 },
             };
         }
+        // only a request that waits has its head copied: the one answered below borrows the received bytes
         if wait_ms > 0 || !self.is_answered(cx) {
             let stage = if wait_ms > 0 { KeptFor::Early(wait_ms) } else { KeptFor::Whole };
             return self.keep(cx, &request, input, stages, grant(ticket), stage);
@@ -149,6 +150,7 @@ impl<H: HandlerRoles> Http1<H> {
         if let AnswerOutcome::Next | AnswerOutcome::Last = answer
             && may_be_outdated(cx)
         {
+            // copied while the input still has the head: a withdrawn answer needs its request again
             let grant = grant(H::Ticket::default());
             let kept = self.kept(&request, input, stages, grant, KeptFor::Ready);
             self.sending.request = Some(kept);
@@ -169,7 +171,7 @@ impl<H: HandlerRoles> Http1<H> {
         }
     }
 
-    /// Keeps a request, which waits for this.
+    /// Keeps a request until what `stage` says has happened.
     #[cold]
     fn keep<S>(
         &mut self,
@@ -235,14 +237,15 @@ impl<H: HandlerRoles> Http1<H> {
     }
 }
 
-/// What there is to receive of the request is there, at least its head.
+/// Notes the time at which the part of a request that must be received first, at least its head, is
+/// there.
 #[inline]
 pub(super) fn whole<H: HandlerRoles, S>(cx: &mut Context<'_, H, S>, begun_ns: u64) -> ArrivalTimes {
     let complete_ns = cx.handler.tick();
     ArrivalTimes { begun_ns: if begun_ns == 0 { complete_ns } else { begun_ns }, complete_ns }
 }
 
-/// What finds the end of a body that is discarded.
+/// The decoder that finds the end of a discarded body.
 pub(super) fn discarding<H: HandlerRoles, S>(
     cx: &Context<'_, H, S>,
     framing: Framing,
@@ -250,7 +253,8 @@ pub(super) fn discarding<H: HandlerRoles, S>(
     BodyDecoder::new(framing, cx.limits.body_bytes, Trailers::Discard, &cx.limits.head)
 }
 
-/// The body is wanted: a client that waits for that is told so, unless it has begun already.
+/// Asks for the body: a client that waits for `100 Continue` gets it, unless some of the body has come
+/// already.
 pub(super) fn ask_for_body<H: HandlerRoles, S>(
     cx: &mut Context<'_, H, S>,
     head: &Head<'_>,

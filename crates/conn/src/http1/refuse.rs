@@ -12,7 +12,7 @@ use forebay_http::head::Method;
 use forebay_metrics::Stopwatch;
 
 impl<H: HandlerRoles> Http1<H> {
-    /// Answers a request that policy does not admit. What is missing of its body is not waited for.
+    /// Answers a request that policy does not admit. The rest of its body is not waited for.
     pub(super) fn refuse_request<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -35,7 +35,7 @@ impl<H: HandlerRoles> Http1<H> {
         self.state = if keep_alive { RequestState::default() } else { last(may_send) };
     }
 
-    /// The request that is kept may not be enqueued.
+    /// Refuses a kept request that may not be enqueued.
     pub(super) fn turn_away_kept<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -43,7 +43,7 @@ impl<H: HandlerRoles> Http1<H> {
         refusal: Refusal,
     ) {
         let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
-        // one that was to be passed on may be still to come: it is no request
+        // a body that was to be passed on may still be coming: its bytes must not be taken for a request
         let rest = kept.body.as_ref().map_or(Some(0), |body| whole_body(body, input));
         input.consume(rest.unwrap_or_default());
         let behind = BehindRefused::of(rest.is_some(), !input.is_empty());
@@ -67,7 +67,7 @@ impl<H: HandlerRoles> Http1<H> {
         self.refuse_with(cx, what, None, stages, status, reason);
     }
 
-    /// The same, with the exchange that was to answer it.
+    /// Does what [`refuse`](Http1::refuse) does, with the exchange that was to answer the request.
     fn refuse_with<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -94,7 +94,7 @@ impl<H: HandlerRoles> Http1<H> {
         self.state = RequestState::Last(Closing::Linger);
     }
 
-    /// As [`refuse`](Http1::refuse), for a request that was kept.
+    /// Does what [`refuse`](Http1::refuse) does, for a request that was kept.
     pub(super) fn refuse_kept<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,

@@ -1,7 +1,7 @@
 //! A request that another server answers: its body goes there as it comes, and the answer comes back.
 //!
-//! Where the answer ends before the request does, what is left of that is not needed: the connection ends
-//! with the answer, unless all of it is there. An answer that breaks off resets the connection.
+//! If the answer ends before the request does, the rest of the request is not needed: the connection ends
+//! with the answer, unless all of the request is there. An answer that breaks off resets the connection.
 
 use super::{Http1, KeptFor, Owned, RequestState, last};
 use crate::context::Context;
@@ -20,50 +20,50 @@ use forebay_http::owned::OwnedHead;
 use forebay_metrics::{Activity, Counter, Stopwatch};
 use std::os::fd::BorrowedFd;
 
-/// Once this many bytes wait for the client, nothing is taken from the other server.
+/// The limit of bytes waiting for the client: above it, nothing is taken from the other server.
 const OUT_BYTES: usize = 64 * 1024;
 
-/// An exchange with another server, and how far its client is.
+/// An exchange with another server, and what its client has got so far.
 pub(super) struct Http1Relaying<H: HandlerTypes> {
     relay: H::Relay,
-    /// Finds the end of the request's body; `None` once that was found.
+    /// The decoder that finds the end of the request's body; `None` once the end was found.
     upload: Option<Box<BodyDecoder>>,
-    /// Some of that body has come: its client does not wait to be asked for it.
+    /// Whether some of the body has come: then its client does not wait for `100 Continue`.
     has_begun: bool,
     told: Told,
     line: Option<H::Line>,
-    /// Bytes of the answer's body that were written.
+    /// Bytes of the answer's body that were written to the client.
     body_bytes: u64,
 }
 
-/// What the client has been told.
+/// What the client has got so far.
 enum Told {
     /// Nothing but interim answers.
     Nothing,
     /// The head of the answer, and some of its body.
     Head { encoder: Encoder, keep_alive: bool },
-    /// That the connection is a tunnel, or nothing where its bytes are passed on as they are.
+    /// The head that makes the connection a tunnel; nothing where its bytes are passed on as they are.
     Switch(Tunneling),
 }
 
-/// How far the ends of a tunnel are.
+/// Which ends of a tunnel have ended.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tunneling {
-    /// The client's end was passed on.
+    /// Whether the end of the client's direction was passed on.
     client_ended: bool,
-    /// That of the other server was.
+    /// Whether the end of the other server's direction was passed on.
     server_ended: bool,
-    /// Which of both came first.
+    /// The end that came first.
     first: Option<TunnelOver>,
-    /// It was not asked for: its bytes are passed on as they are.
+    /// Whether the client has not asked for the tunnel: its bytes are passed on as they are.
     is_passed_on: bool,
 }
 
-/// How far one look at an exchange has led.
+/// The result of one look at an exchange.
 enum Far {
-    /// Something must happen first.
+    /// The exchange waits for an event.
     Waits,
-    /// The handler is to answer.
+    /// The handler must answer.
     Answers,
     /// The client has got everything.
     Over,
@@ -71,11 +71,11 @@ enum Far {
     Breaks,
     /// The body of the request cannot be read.
     Unread(BodyError),
-    /// The end of the other server is to be passed on.
+    /// The end of the other server's direction must be passed on.
     Ends,
 }
 
-/// What finds the end of a body of at most so many bytes that is passed on.
+/// The decoder that finds the end of a body that is passed on, of at most `most` bytes.
 pub(super) fn passing(
     framing: Framing,
     most: u64,
@@ -85,7 +85,7 @@ pub(super) fn passing(
 }
 
 impl<H: HandlerTypes> Http1Relaying<H> {
-    /// Of a request with this body, of which nothing was taken.
+    /// The state of an exchange for a request with this body, none of which was taken.
     pub(super) fn new(relay: H::Relay, mut upload: Option<Box<BodyDecoder>>) -> Http1Relaying<H> {
         upload.take_if(|decoder| decoder.is_done());
         let told = Told::Nothing;
@@ -101,10 +101,10 @@ impl<H: HandlerTypes> Http1Relaying<H> {
         self.relay.acknowledge()
     }
 
-    /// Lends the client's socket, with the head and what of the body has come. What follows the request stays here, unless
-    /// the connection does not. `is_last` says whether the connection is closed after it, `ends` whether the client has
-    /// asked for that. Says whether the connection is at its end then, as it is if nobody knows where the body
-    /// ends.
+    /// Lends the client's socket, with the head and the part of the body that has come. Bytes behind the
+    /// request stay here, unless the connection does not come back. `is_last` says whether the connection
+    /// is closed after the request, `ends` whether the client has asked for that. Returns whether the
+    /// connection ends after the loan; a body whose end cannot be found also makes it end.
     pub(super) fn lend(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -117,7 +117,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
         let (read, is_done) = decoder
             .map_or((Ok(0), true), |decoder| (decoder.skip(input.bytes()), decoder.is_done()));
         let is_last = is_last || read.is_err();
-        // what cannot be read is the other process's to refuse
+        // bytes that cannot be decoded are left for the other process to refuse
         let used = read.unwrap_or(input.len());
         let framing = head.framing();
         let body_left = match framing {
@@ -131,13 +131,13 @@ impl<H: HandlerTypes> Http1Relaying<H> {
         let is_all = ends && framing == Framing::None && used == input.len();
         let request = LentRequest { head, body, body_left, is_last, is_all, sent_bytes };
         self.relay.lend(socket, request);
-        // another receiver is told the same
+        // another receiver gets the same
         self.upload = None;
         input.consume(used);
         is_last
     }
 
-    /// Whether more from the client would be passed on.
+    /// Whether the exchange would take more bytes from the client.
     pub(super) fn wants_input(&self) -> bool {
         let is_open = match self.told {
             Told::Switch(tunnel) => !tunnel.client_ended,
@@ -146,19 +146,19 @@ impl<H: HandlerTypes> Http1Relaying<H> {
         is_open && self.relay.capacity() > 0
     }
 
-    /// Bytes of the answer that are to come, if that is known.
+    /// How many bytes of the answer are still to come, if that is known.
     pub(super) fn left(&self) -> u64 {
         let is_begun = matches!(self.told, Told::Head { .. });
         let length = self.relay.length().filter(|_| is_begun);
         length.map_or(0, |length| length.saturating_sub(self.body_bytes))
     }
 
-    /// Whether it ends when the client has shut down writing.
+    /// Whether the exchange ends when the client has shut down writing.
     pub(super) fn aborts_on_close(&self) -> bool {
         !matches!(self.told, Told::Switch(_)) && self.relay.aborts_on_close()
     }
 
-    /// Passes on what has come of the request's body, as far as there is room for it.
+    /// Passes on the part of the request's body that has come, as far as the exchange has room for it.
     fn upload(&mut self, input: &mut Input) -> Result<(), BodyError> {
         while let Some(decoder) = &mut self.upload
             && !input.is_empty()
@@ -182,16 +182,16 @@ impl<H: HandlerTypes> Http1Relaying<H> {
         Ok(())
     }
 
-    /// Whether all that is left of the request's body is in the input; then it is dropped there.
+    /// Whether the input has all of the rest of the request's body; if so, the rest is dropped there.
     fn drop_upload(&mut self, input: &mut Input) -> bool {
         let Some(decoder) = &mut self.upload else { return true };
-        // what cannot be read is not there
+        // bytes that cannot be decoded count as missing
         let skipped = decoder.skip(input.bytes()).unwrap_or_default();
         input.consume(skipped);
         decoder.is_done()
     }
 
-    /// Writes an interim answer, for a client that understands it and waits for it.
+    /// Writes an interim answer for a client that understands it and waits for it.
     fn interim<S>(&self, status: u16, head: &Head<'_>, cx: &mut Context<'_, impl HandlerRoles, S>) {
         let is_wanted = match status {
             100 => head.expects_continue && !self.has_begun,
@@ -204,7 +204,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
         }
     }
 
-    /// Goes as far as possible before there is an answer.
+    /// Drives the exchange until there is an answer, as far as possible.
     fn ask<S>(
         &mut self,
         cx: &mut Context<'_, impl HandlerRoles, S>,
@@ -221,7 +221,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
                 RelayNext::Answer if is_blocked => return Far::Waits,
                 RelayNext::Answer => return Far::Answers,
                 RelayNext::Interim(status) => self.interim(status, &head.view(), cx),
-                // some of it was taken, and there is more
+                // some of the body was taken, and there is more
                 RelayNext::Wait
                     if self.upload.is_some()
                         && !input.is_empty()
@@ -231,7 +231,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
         }
     }
 
-    /// Passes on what has come of the answer's body.
+    /// Passes on the part of the answer's body that has come.
     fn download<S>(&mut self, cx: &mut Context<'_, impl HandlerRoles, S>) -> Far {
         let Told::Head { encoder, .. } = &mut self.told else { return Far::Waits };
         loop {
@@ -252,7 +252,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
         }
     }
 
-    /// Both directions of a tunnel.
+    /// Passes bytes on in both directions of a tunnel.
     fn tunnel<S>(
         &mut self,
         cx: &mut Context<'_, impl HandlerRoles, S>,
@@ -299,7 +299,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
 }
 
 impl<H: HandlerRoles> Http1<H> {
-    /// Whether another server answers the request that is under way.
+    /// The exchange of the request under way, if another server answers it.
     #[inline]
     pub(super) fn relaying(&self) -> Option<&Http1Relaying<H>> {
         match &self.state {
@@ -311,7 +311,7 @@ impl<H: HandlerRoles> Http1<H> {
         }
     }
 
-    /// Goes as far as both sides allow.
+    /// Drives the exchange as far as both sides allow.
     #[cold]
     pub(super) fn relay<S: Stopwatch>(
         &mut self,
@@ -322,7 +322,7 @@ impl<H: HandlerRoles> Http1<H> {
         let RequestState::Kept(kept) = &mut self.state else { return None };
         let id = kept.id;
         let KeptFor::Relay(relaying) = &mut kept.stage else { return None };
-        // what was left for the client the last time would have been sent before, if it took anything
+        // an earlier rest for the client would have been sent by now if the client took anything
         let was_held = std::mem::take(&mut self.is_held);
         let is_blocked = was_held && !cx.out.is_empty();
         if was_held && !is_blocked {
@@ -349,7 +349,7 @@ impl<H: HandlerRoles> Http1<H> {
             }
         }
         match far {
-            // what was answered before goes out before
+            // earlier answers are sent before the socket leaves
             Far::Waits if relaying.relay.wants_client() && !cx.out.is_empty() => {
                 return Some(Step::Send);
             }
@@ -371,7 +371,7 @@ impl<H: HandlerRoles> Http1<H> {
         None
     }
 
-    /// The handler answers with what the exchange has brought.
+    /// Has the handler answer with the result of the exchange.
     fn answer_relayed<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, input: &mut Input) {
         let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
         let KeptFor::Relay(mut relaying) = std::mem::replace(&mut kept.stage, KeptFor::Whole)
@@ -379,7 +379,7 @@ impl<H: HandlerRoles> Http1<H> {
             return;
         };
         let stages = kept.stages;
-        // that it is kept cannot be promised to a client that has not sent all
+        // a client that has not sent all of its request cannot be promised that the connection is kept
         let is_whole = relaying.is_there(input);
         let (relayed, status, bytes, keep_alive) =
             kept.with(cx.peer, cx.path, |request, grant, _| {
@@ -396,6 +396,7 @@ impl<H: HandlerRoles> Http1<H> {
                 | Relayed::GoesOn
                 | Relayed::NeedsHttp1 = relayed
                 {
+                    // nothing is answered yet, so that no log line begins
                     return (relayed, status, bytes, keep_alive);
                 }
                 let status = match relayed {
@@ -455,7 +456,7 @@ impl<H: HandlerRoles> Http1<H> {
                 kept.stage = KeptFor::Relay(relaying);
                 return self.answered_elsewhere(cx, &mut kept, back, input);
             }
-            // the client speaks it already
+            // the client speaks HTTP/1.1 already
             Relayed::NeedsHttp1 | Relayed::Broken => {
                 kept.stage = KeptFor::Relay(relaying);
                 self.state = RequestState::Kept(kept);
@@ -481,7 +482,7 @@ impl<H: HandlerRoles> Http1<H> {
         if let Relayed::Switched = relayed {
             relaying.upload = None;
             if std::mem::take(&mut self.passes) {
-                // the client has asked for nothing, and is told nothing
+                // the client has asked for nothing, and gets nothing
                 cx.out.clear();
             }
         }
@@ -489,7 +490,7 @@ impl<H: HandlerRoles> Http1<H> {
         self.state = RequestState::Kept(kept);
     }
 
-    /// Another process has answered on the client's own socket.
+    /// Ends a request that another process has answered on the client's own socket.
     fn answered_elsewhere<S>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -515,14 +516,14 @@ impl<H: HandlerRoles> Http1<H> {
         self.state = match back.place {
             ClientPlace::Back if self.comes_back && !cx.draining => RequestState::default(),
             ClientPlace::Ended { is_unread } => last(is_unread || !input.is_empty()),
-            // more may have come meanwhile
+            // more bytes may have come meanwhile
             ClientPlace::Back => last(true),
             ClientPlace::Gone => RequestState::Gone,
         };
         cx.handler.release(relaying.relay);
     }
 
-    /// All of the answer is written.
+    /// Ends the request when all of the answer is written.
     fn finish_relay<S>(&mut self, cx: &mut Context<'_, H, S>, input: &mut Input) {
         let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
         let KeptFor::Relay(mut relaying) = std::mem::replace(&mut kept.stage, KeptFor::Whole)
@@ -549,7 +550,7 @@ impl<H: HandlerRoles> Http1<H> {
         }
     }
 
-    /// The client cannot be given the rest of its answer, and must see that.
+    /// Resets the connection, so that the client sees that the rest of its answer is missing.
     fn break_relay<S>(&mut self, cx: &mut Context<'_, H, S>) {
         cx.metrics.add(Counter::BrokenUpstream, 1);
         if let RequestState::Kept(mut kept) = std::mem::take(&mut self.state)
@@ -562,7 +563,7 @@ impl<H: HandlerRoles> Http1<H> {
         self.state = RequestState::Last(Closing::Reset);
     }
 
-    /// The body of the request cannot be read.
+    /// Refuses a request whose body cannot be read.
     fn refuse_upload<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, error: BodyError) {
         if self.relaying().is_some_and(Http1Relaying::is_answered) {
             return self.break_relay(cx);
@@ -571,7 +572,7 @@ impl<H: HandlerRoles> Http1<H> {
         self.refuse_kept(cx, &mut kept, Owned::Ticket, error.status(), error.reason());
     }
 
-    /// The time for what the exchange has waited for is over.
+    /// Ends the exchange's wait, because its time is over.
     pub(super) fn expire_relay<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -612,7 +613,7 @@ impl<H: HandlerRoles> Http1<H> {
         relaying.relay.expire();
         match relaying.relay.advance(cx.now_ms) {
             RelayNext::Answer => self.answer_relayed(cx, input),
-            // it goes on elsewhere
+            // the exchange goes on elsewhere
             RelayNext::Wait | RelayNext::Interim(_) => {}
         }
         None
@@ -620,7 +621,7 @@ impl<H: HandlerRoles> Http1<H> {
 }
 
 impl<H: HandlerTypes> Http1Relaying<H> {
-    /// Of what was passed on of the answer, the last `count` bytes were not sent.
+    /// Notes that the last `count` passed-on bytes of the answer were not sent.
     pub(super) fn not_sent(&mut self, count: u64) {
         self.body_bytes = self.body_bytes.saturating_sub(count);
     }
@@ -629,7 +630,8 @@ impl<H: HandlerTypes> Http1Relaying<H> {
         !matches!(self.told, Told::Nothing)
     }
 
-    /// The connection ends while the exchange is under way. Says whether its client was told something.
+    /// Ends the exchange together with its connection. Returns whether the client had got part of an
+    /// answer.
     pub(super) fn abandon(&mut self, handler: &mut H) -> bool
     where
         H: HandlerRoles,
@@ -642,7 +644,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
         self.is_answered()
     }
 
-    /// A tunnel is over, by this or else by whichever end came first: its line says so.
+    /// Notes in the log line how a tunnel has ended: as `over` says, or else by the end that came first.
     fn say_over(&mut self, handler: &mut H, over: Option<TunnelOver>)
     where
         H: HandlerRoles,
@@ -654,7 +656,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
         }
     }
 
-    /// Ends the line of an answer that is not whole.
+    /// Ends the log line of an answer that is not complete.
     fn end_line(&mut self, handler: &mut H)
     where
         H: HandlerRoles,
@@ -665,7 +667,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
         }
     }
 
-    /// Whether all that is left of the request's body is in the input.
+    /// Whether the input has all of the rest of the request's body.
     fn is_there(&self, input: &Input) -> bool {
         let Some(mut rest) = self.upload.clone() else { return true };
         rest.skip(input.bytes()).is_ok() && rest.is_done()

@@ -1,4 +1,5 @@
-//! What every answer leaves behind: it is counted, its log line is begun and written when it has been sent.
+//! What follows every answer: it is counted, and its log line is begun, and written when it has been
+//! sent.
 
 use super::{Http1, Owned};
 use crate::context::Context;
@@ -8,7 +9,7 @@ use crate::request::{ArrivalTimes, Request};
 use forebay_metrics::{Counter, Stopwatch};
 
 impl<H: HandlerRoles> Http1<H> {
-    /// An answer is in [`Out`](crate::Out): count it and begin its log line.
+    /// Counts an answer that is in [`Out`](crate::Out), and begins its log line.
     pub(super) fn written<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,

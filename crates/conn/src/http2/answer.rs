@@ -1,4 +1,4 @@
-//! Process: what is answered, and from there as frames; and refusals.
+//! Process: how a request is answered, how its answer becomes frames, and refusals.
 
 use super::send::Sending;
 use super::{DoneOf, Http2, KeptFor, Leaving, Live, LiveState, MOST_ATTEMPTS, TOO_LARGE};
@@ -15,10 +15,10 @@ use forebay_metrics::{Activity, Counter, Stopwatch};
 
 /// How an attempt to answer ended.
 enum AnswerOutcome<H: HandlerTypes> {
-    /// The answer stands in [`Out`](crate::Out), and its frames have no headers.
+    /// The answer stands in [`Out`](crate::Out), without the headers of its frames.
     Written(AnswerSpan),
     Job(H::Job),
-    /// This is to be done first; then it is processed anew.
+    /// This job must be done first; then the request is processed anew.
     Again(H::Job),
     HandOver,
     Relay(H::Relay),
@@ -31,7 +31,7 @@ pub(super) struct AnswerSpan {
     /// Where its head ends.
     pub(super) head_end: usize,
     pub(super) status: u16,
-    /// Bytes of its body, copied and left behind.
+    /// Bytes of its body: those that were copied, and those left behind for the engine.
     body_bytes: u64,
 }
 
@@ -45,13 +45,13 @@ impl AnswerSpan {
 /// A request that is being answered.
 pub(super) struct RequestUnderWay<'r, T> {
     stream: u32,
-    /// More of its body may come.
+    /// Whether more of its body may come.
     is_open: bool,
     /// `None` if no head could be read.
     request: Option<&'r Request<'r>>,
     stages: ArrivalTimes,
     grant: Option<Grant<T>>,
-    /// Its ticket was settled before.
+    /// Whether its ticket was settled before.
     is_settled: bool,
 }
 
@@ -69,7 +69,7 @@ impl<'r, T> RequestUnderWay<'r, T> {
 }
 
 impl<H: HandlerRoles> Http2<H> {
-    /// The process stage for a request that has just come.
+    /// Processes a request that has just come.
     pub(super) fn answer<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -108,7 +108,7 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// The process stage for a request that was kept.
+    /// Processes a request that was kept.
     pub(super) fn answer_kept<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -118,7 +118,7 @@ impl<H: HandlerRoles> Http2<H> {
         let Some(live) = self.live.get_mut(stream) else { return };
         let has_upload = live.upload.is_some();
         let Some(kept) = live.kept() else { return };
-        // its body was read for nobody: who gets the request now would wait for it
+        // the body was read and discarded: another server or process would wait for it in vain
         let has_body = !matches!(kept.head.framing(), Framing::None | Framing::Sized(0));
         let is_gone = has_body && !has_upload;
         let attempts = kept.withdrawn;
@@ -144,7 +144,7 @@ impl<H: HandlerRoles> Http2<H> {
         self.asking.push_back(stream);
     }
 
-    /// An answer to a request that was kept is written.
+    /// Sends the answer to a request that was kept.
     fn respond_kept<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -157,7 +157,7 @@ impl<H: HandlerRoles> Http2<H> {
         else {
             return;
         };
-        // it is not needed
+        // the body is not needed
         self.drop_upload(stream, upload);
         let stages = kept.stages;
         kept.with(cx.peer, cx.path, |request, grant, _| {
@@ -168,7 +168,7 @@ impl<H: HandlerRoles> Http2<H> {
         });
     }
 
-    /// The handler has answered in the place of another server.
+    /// Sends the handler's own answer in place of another server's.
     pub(super) fn respond_own<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -179,8 +179,8 @@ impl<H: HandlerRoles> Http2<H> {
         self.respond(cx, asked, page, Some(relay));
     }
 
-    /// Makes frames of an answer: counts it, begins its log line, and keeps what the client's windows have no
-    /// room for.
+    /// Makes frames of an answer, counts it and begins its log line. The part for which the client's
+    /// windows have no room is kept.
     fn respond<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -206,6 +206,7 @@ impl<H: HandlerRoles> Http2<H> {
         let part = if page.body_bytes == 0 { MessagePart::Last } else { MessagePart::Head };
         let out = &mut cx.out.bytes;
         let place = page.start..page.head_end;
+        // the frame's header goes into the room before the block, so that the head is not copied
         let Some(head_end) = self.machine.head_at(out, stream, part, place) else {
             out.truncate(page.start);
             self.machine.reset(stream, ErrorCode::INTERNAL_ERROR);
@@ -220,6 +221,7 @@ impl<H: HandlerRoles> Http2<H> {
             out[head_end..body_start].copy_from_slice(&header);
             self.body_bytes += page.body_bytes;
         } else {
+            // a long body, or one that the windows have no room for, outlives this turn
             if let Some(body) = &mut body {
                 cx.handler.hold(body);
             }
@@ -246,7 +248,7 @@ impl<H: HandlerRoles> Http2<H> {
         self.leave(stream, is_open, Leaving { line, ticket, body_bytes: page.body_bytes });
     }
 
-    /// Answers a request that policy does not admit. What is missing of its body is not waited for.
+    /// Answers a request that policy does not admit. The rest of its body is not waited for.
     pub(super) fn turn_away<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -258,7 +260,7 @@ impl<H: HandlerRoles> Http2<H> {
         self.respond(cx, asked, page, None);
     }
 
-    /// Answers a request whose body is to be larger than it may be. It is not waited for.
+    /// Answers a request whose body would be larger than allowed. The body is not waited for.
     pub(super) fn refuse_body<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -268,7 +270,7 @@ impl<H: HandlerRoles> Http2<H> {
         self.respond(cx, asked, page, None);
     }
 
-    /// As [`turn_away`](Http2::turn_away), for a request that was kept and may not be enqueued.
+    /// Does what [`turn_away`](Http2::turn_away) does, for a kept request that may not be enqueued.
     pub(super) fn turn_away_kept<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -298,7 +300,7 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// A request was not answered in time.
+    /// Ends a request that was not answered in time.
     pub(super) fn expire_kept<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
         let Some(live) = self.live.get_mut(stream) else { return };
         match &mut live.phase {
@@ -309,7 +311,7 @@ impl<H: HandlerRoles> Http2<H> {
                     self.respond_kept(cx, stream, page, true);
                 }
             }
-            // its file was not read in time
+            // the file was not read in time
             LiveState::Answered(_) | LiveState::Relaying(_) => {
                 self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
             }
@@ -329,7 +331,7 @@ impl<H: HandlerRoles> Http2<H> {
         }))
     }
 
-    /// Answers what is no request that could be judged.
+    /// Answers a stream whose head is no request that could be judged.
     pub(super) fn refuse_unread<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -369,8 +371,8 @@ pub(super) fn write<H: HandlerRoles, S>(
     AnswerSpan::of(start, &reply)
 }
 
-/// The handler's answer to an admitted request, to which `attempts` answers were thrown away before. One
-/// with a file is not begun before the first bytes of the file are in memory, nor if it has changed.
+/// The handler's answer to an admitted request; `attempts` earlier answers were thrown away. An answer
+/// with a file begins only when the first bytes of the file are in memory and the file has not changed.
 fn process<H: HandlerRoles, S: Stopwatch>(
     cx: &mut Context<'_, H, S>,
     request: &Request<'_>,

@@ -1,8 +1,8 @@
 //! HTTP/2 on one connection: many requests beside one another, each through the four stages.
 //!
-//! Frames, windows and budgets are those of [`forebay_http2::Connection`], which has no requests; requests
-//! are here, and know nothing of frames. A request that can be answered at once borrows the decoded fields
-//! and leaves nothing behind. One that must wait, and one whose answer does, is kept.
+//! [`forebay_http2::Connection`] has the frames, windows and budgets, and knows no requests; requests are
+//! here, and know nothing of frames. A request that can be answered at once borrows the decoded fields
+//! and leaves nothing behind. A request that must wait, or whose answer must, is kept.
 
 mod answer;
 mod protocol;
@@ -33,24 +33,26 @@ use std::net::IpAddr;
 /// Once this many bytes wait in [`Out`](crate::Out), they are sent before anything is added.
 const BATCH_BYTES: usize = 48 * 1024;
 
-/// How often a request is answered whose file changes, or leaves the memory, before its answer is begun.
+/// The largest number of attempts to answer a request whose file changes, or leaves the memory, before
+/// its answer is begun.
 const MOST_ATTEMPTS: u8 = 3;
 
-/// So often in a row the socket is looked at before exchanges begin: who sends on and on delays its own requests
-/// no longer.
+/// How many times in a row the socket is looked at before exchanges begin. With this limit, a client that
+/// sends without pause cannot delay its own requests any longer.
 const MOST_LOOKS: u8 = 4;
 
-/// So many requests that policy resets are one by one; then the connection is.
+/// How many requests the policy resets one by one; after that, it resets the connection.
 const MOST_RESETS: u32 = 16;
 
-/// So long after the first step of a goodbye comes the second, though the client has not said that it knows:
-/// requests that it sent before are here by then.
+/// The time from the first step of a goodbye to the second, if the client does not acknowledge the first.
+/// Requests that it sent earlier have arrived by then.
 const GOODBYE_MS: u64 = 1_000;
 
-/// That second step, as what is awaited. There is no such stream.
+/// The second step of a goodbye, as something awaited. No stream has this number.
 const GOODBYE: RequestId = RequestId(0);
 
-/// What every client sends first (RFC 9113 §3.4), as far as no request of HTTP/1 can be meant.
+/// The beginning of the preface that every client sends (RFC 9113 §3.4), up to where it cannot be a
+/// request of HTTP/1.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 
 /// Whether these first bytes of a connection are the beginning of HTTP/2.
@@ -59,33 +61,33 @@ pub(crate) fn is_preface(bytes: &[u8]) -> bool {
     bytes.first() == Some(&b'P') && bytes.starts_with(PREFACE)
 }
 
-/// Why a body is refused.
+/// The reason for refusing a body that is too large.
 const TOO_LARGE: &str = "the request body is too large";
 
-/// What a job of this handler brings.
+/// The result of a job of this handler.
 type DoneOf<H> = <<H as HandlerTypes>::Job as Job>::Done;
 
 /// One connection as a state machine. The number of a request is that of its stream.
 pub struct Http2<H: HandlerRoles> {
     machine: Connection,
-    /// Received and not yet used, while another connection has the loop's buffer.
+    /// Bytes received and not yet used, while another connection has the loop's buffer.
     held: Vec<u8>,
     live: ById<Live<H>>,
-    /// Requests that want something of the engine.
+    /// Requests that have a next step for the engine.
     asking: VecDeque<u32>,
-    /// Requests whose exchange begins, or gets the end of a body, when all that has come is looked at.
+    /// Requests whose exchange begins, or gets the end of a body, when all received bytes are used.
     beginning: VecDeque<u32>,
-    /// The socket was looked at since the last of these came.
+    /// Whether the socket was looked at since the last of these requests came.
     has_looked: bool,
     looks: u8,
-    /// Answers in [`Out`](crate::Out) to their last byte.
+    /// Answers whose last byte is in [`Out`](crate::Out).
     leaving: Vec<Leaving<H>>,
     /// The rank of the last request, and its client.
     rank: Rank,
     client: Option<IpAddr>,
     record: H::Record,
     served: u32,
-    /// Bytes of bodies that were written since [`Protocol::taken`] asked.
+    /// Bytes of bodies written since the engine last called [`Protocol::taken`].
     body_bytes: u64,
     /// Requests that other servers answer.
     relays: u32,
@@ -95,16 +97,16 @@ pub struct Http2<H: HandlerRoles> {
     /// When the second step of the goodbye comes at the latest.
     goodbye_ms: u64,
     input_ended: bool,
-    /// Nothing is taken from the input before the client takes something.
+    /// Whether nothing is taken from the input before the client takes something.
     is_stuck: bool,
 }
 
 /// A request that is not over.
 struct Live<H: HandlerRoles> {
-    /// More of its body may come.
+    /// Whether more of its body may come.
     is_open: bool,
     phase: LiveState<H>,
-    /// Its body, if that is to be passed on and is not yet.
+    /// The body of the request, if that must be passed on and is not yet.
     upload: Option<Box<Http2Upload>>,
 }
 
@@ -112,36 +114,38 @@ struct Live<H: HandlerRoles> {
 type Kept<H> = Box<KeptRequest<<H as HandlerTypes>::Ticket, KeptFor<<H as HandlerTypes>::Job>>>;
 
 enum LiveState<H: HandlerRoles> {
-    /// It is not answered.
+    /// The request is not answered yet.
     Asked(Kept<H>),
-    /// Its answer is not written to its end.
+    /// The answer is begun, and not written to its end.
     Answered(Box<Sending<H>>),
-    /// Another server answers it.
+    /// Another server answers.
     Relaying(Box<Http2Relaying<H>>),
 }
 
-/// What a request that is not answered waits for. Most wait for no job, so that one is elsewhere.
+/// What a request that is not answered waits for. The job is in a box, because most requests wait for
+/// none.
 enum KeptFor<J> {
-    /// For this job, which is to be started, or which is running if it is gone: then it is known what
-    /// answers.
+    /// For this job, after which it is known what answers. The job must be started; without it here, it
+    /// is running.
     Deciding(Option<Box<J>>),
-    /// For its body, of which so many bytes were discarded.
+    /// For its body, of which this many bytes were discarded.
     Body(u64),
-    /// For the first of its body, or its end: before, the stage that sends it may yet take it elsewhere.
+    /// For the first bytes of its body, or its end: until then, the stage that sends it may still take it
+    /// elsewhere.
     Begin,
-    /// Until it may be answered, in so many milliseconds.
+    /// Until the request may be answered, in this many milliseconds.
     Early(u32),
-    /// For nothing but the server from here on: it is to be enqueued.
+    /// For nothing but the server from here on: the request must be enqueued.
     Whole,
     /// For its turn.
     Ready,
-    /// For this job, which is to be started, or which is running if it is gone.
+    /// For this job, which must be started; without it here, it is running.
     Job(Option<Box<J>>),
-    /// For the same; then it is answered anew, because its file was not in memory.
+    /// For such a job, which brings its file into memory; then the request is answered anew.
     Again(Option<Box<J>>),
 }
 
-/// What is left of an answer that is written.
+/// The rest of an answer that is written.
 struct Leaving<H: HandlerTypes> {
     line: Option<H::Line>,
     ticket: Option<H::Ticket>,
@@ -149,8 +153,8 @@ struct Leaving<H: HandlerTypes> {
 }
 
 impl<H: HandlerRoles> Live<H> {
-    /// What it waits for, if there is a time for that. Where the window of the connection is closed, it is the
-    /// connection that waits.
+    /// What the request waits for, if that has a deadline. Where the window of the connection is closed,
+    /// it is the connection that waits.
     fn awaits(&self, stream: u32, machine: &Connection) -> Option<Awaited> {
         let what = match &self.phase {
             LiveState::Asked(kept) => match kept.stage {
@@ -169,7 +173,7 @@ impl<H: HandlerRoles> Live<H> {
         Some(Awaited { what, id: RequestId(stream) })
     }
 
-    /// Whether some of an answer is to be sent, and is there.
+    /// Whether a part of an answer is there to be sent.
     fn is_sending(&self) -> bool {
         match &self.phase {
             LiveState::Asked(_) => false,
@@ -178,7 +182,7 @@ impl<H: HandlerRoles> Live<H> {
         }
     }
 
-    /// Whether only its client keeps it from going on: by a body that has not come, or by its windows.
+    /// Whether the request waits only for its client: for its body, or for its windows.
     fn waits_for_client(&self) -> bool {
         match &self.phase {
             LiveState::Asked(kept) => matches!(kept.stage, KeptFor::Body(_) | KeptFor::Begin),
@@ -187,7 +191,7 @@ impl<H: HandlerRoles> Live<H> {
         }
     }
 
-    /// The body of its request, if that is to be passed on and is not yet.
+    /// The body of the request, if that must be passed on and is not yet.
     fn upload(&mut self) -> Option<&mut Http2Upload> {
         match &mut self.phase {
             LiveState::Relaying(relaying) => relaying.upload.as_deref_mut(),
@@ -205,7 +209,7 @@ impl<H: HandlerRoles> Live<H> {
 }
 
 impl<H: HandlerRoles> Http2<H> {
-    /// A connection of which nothing was received.
+    /// A connection on which nothing was received yet.
     pub fn new(limits: &ConnectionLimits, rank: Rank) -> Http2<H> {
         let fields = FieldLimits { bytes: limits.head.head_bytes, fields: limits.head.head_lines };
         let limits = forebay_http2::Http2Limits {
@@ -237,19 +241,19 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// What requests wait for, as far as there is a time for that.
+    /// What the requests wait for, where that has a deadline.
     fn waiting(&self) -> impl Iterator<Item = Awaited> {
         self.live.iter().filter_map(|(stream, live)| live.awaits(stream, &self.machine))
     }
 
-    /// Every request that asked for something of the engine gets it.
+    /// Takes the next step of each request that has one for the engine.
     fn go_on<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
         is_fresh: bool,
     ) -> Option<Step<H::Job>> {
         while let Some(&stream) = self.asking.front() {
-            // what was answered before goes out before anything that may take long
+            // earlier answers are sent before anything that may take long
             if is_fresh && !cx.out.is_empty() {
                 return Some(Step::Send);
             }
@@ -294,7 +298,7 @@ impl<H: HandlerRoles> Http2<H> {
         !input.is_empty() && !is_over && cx.budget > 0 && cx.out.bytes.len() < BATCH_BYTES
     }
 
-    /// Something has happened to a request, if that is still there.
+    /// Handles what has happened to a request, if the request still exists.
     fn happened<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -342,7 +346,7 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// Ends a request without an answer, or within it, and tells its client.
+    /// Ends a request without an answer, or within it, and resets its stream.
     fn reset(&mut self, handler: &mut H, peer: &Peer, stream: u32, code: ErrorCode) {
         self.machine.reset(stream, code);
         if let Some(live) = self.live.remove(stream) {
@@ -350,7 +354,7 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// A request is over before its answer is.
+    /// Ends a request before its answer is complete.
     fn give_up(&mut self, handler: &mut H, peer: &Peer, stream: u32, mut live: Live<H>) {
         self.drop_upload(stream, live.upload.take());
         if let LiveState::Relaying(_) = live.phase {
@@ -359,7 +363,7 @@ impl<H: HandlerRoles> Http2<H> {
         give_up(handler, peer, live);
     }
 
-    /// The first step of a goodbye.
+    /// Begins a goodbye, with the first of its two steps.
     fn say_goodbye(&mut self, now_ms: u64) {
         if !self.machine.is_draining() {
             self.machine.drain();
@@ -367,7 +371,7 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// The connection ends with this.
+    /// Ends the connection with this error.
     fn fail(&mut self, code: ErrorCode, reason: &'static str) {
         self.machine.fail(Fault { code, reason });
         self.closing = Some(Closing::Linger);
@@ -378,7 +382,7 @@ impl<H: HandlerRoles> Http2<H> {
     }
 }
 
-/// A request is over before its answer is.
+/// Ends a request before its answer is complete.
 fn give_up<H: HandlerRoles>(handler: &mut H, peer: &Peer, live: Live<H>) {
     let (kept, relay) = match live.phase {
         LiveState::Asked(kept) => (Some(kept), None),

@@ -1,4 +1,4 @@
-//! What an engine asks of a connection of HTTP/2, and tells it.
+//! The [`Protocol`] of HTTP/2: how an engine drives such a connection.
 
 use super::{BATCH_BYTES, GOODBYE, Http2, KeptFor, Live, LiveState};
 use crate::context::Context;
@@ -22,7 +22,7 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
     ) -> Step<H::Job> {
-        // else the client takes nothing, and what can be done besides is done
+        // else the client takes nothing, and only other work is done
         let is_fresh = cx.out.is_empty();
         self.is_stuck = false;
         if cx.draining || self.served >= cx.limits.requests {
@@ -41,11 +41,11 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
             if let Some(step) = self.go_on(cx, is_fresh) {
                 break step;
             }
-            // what has come may be more urgent than what is being sent, or may end it
+            // received frames may be more urgent than what is being sent, or may end it
             if self.may_receive(cx, input) {
                 match self.receive(cx, input) {
                     None => continue,
-                    // a part of a frame is there
+                    // only a part of a frame is there
                     Some(Step::Receive | Step::Wait | Step::Close(_)) => {}
                     Some(step) => break step,
                 }
@@ -56,7 +56,7 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
                 continue;
             }
             if cx.out.bytes.len() >= BATCH_BYTES {
-                // nothing is received meanwhile
+                // nothing is received until the client takes something, so exchanges must begin here
                 if !is_fresh && !self.beginning.is_empty() {
                     self.begin_exchanges(cx);
                     continue;
@@ -110,7 +110,7 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
         self.end_all(handler, Settled::Cut);
         let streams: Vec<u32> = self.live.iter().map(|(stream, _)| stream).collect();
         if !streams.is_empty() {
-            // whoever has ended the connection; it is over already
+            // the client is charged whichever side has ended the connection, which is over already
             handler.charge_given_up(peer, streams.len());
         }
         for stream in streams {
@@ -166,7 +166,7 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
             return awaited;
         }
         let what = if self.closing.is_some() || !self.live.is_empty() {
-            // its window is closed, or it has not taken the last words
+            // the window is closed, or the client has not taken the last bytes
             return Awaited { what: Await::Send, id: RequestId::SENDING };
         } else if self.held.is_empty() && self.served > 0 && !self.machine.is_within_head() {
             if self.machine.is_announced() {
@@ -292,7 +292,7 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
     }
 
     fn take_handed(&mut self, input: &mut Input) -> (Vec<u8>, H::Ticket) {
-        // no request of a shared connection is handed over
+        // HTTP/2 connections are shared by requests, so no request is handed over
         input.clear();
         (Vec::new(), H::Ticket::default())
     }

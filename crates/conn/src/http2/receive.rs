@@ -1,4 +1,4 @@
-//! Receive and verdict: what has come, whose request it is, and whether it is served.
+//! Receive and verdict: what has come, for which request, and whether the request is served.
 
 use super::answer::RequestUnderWay;
 use super::relay::Trailing;
@@ -15,13 +15,13 @@ use forebay_http2::hpack::encode;
 use forebay_http2::{ErrorCode, Http2Event, MessagePart};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
-/// Whether a body is to be larger than it may be, as its length says. A larger one without a length is refused
-/// when it is.
+/// Whether the declared length of a body exceeds the limit. A body without a length is refused when it
+/// has grown too large.
 fn declares_more(framing: Framing, most: u64) -> bool {
     matches!(framing, Framing::Sized(bytes) if bytes > most)
 }
 
-/// What has come, without the bytes.
+/// What has been received; the bytes stay in the input.
 enum Came {
     Request {
         stream: u32,
@@ -32,24 +32,24 @@ enum Came {
         ends: bool,
     },
     Body(u32, usize, bool),
-    /// Some of a body that is passed on; whether it may be so much.
+    /// Some bytes of a body that is passed on; whether they are within its limit.
     Upload {
         stream: u32,
         fits: bool,
         ends: bool,
     },
     Reset(u32),
-    /// Something that may not be in a tunnel.
+    /// A frame that is not allowed in a tunnel.
     Misused(u32),
     Failed,
     /// Nothing that concerns a request.
     Nothing,
-    /// Not all of anything.
+    /// Only a part of a frame.
     Part,
 }
 
 impl<H: HandlerRoles> Http2<H> {
-    /// Takes what has come, up to the next request.
+    /// Takes received frames, up to the next request.
     pub(super) fn receive<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -59,7 +59,7 @@ impl<H: HandlerRoles> Http2<H> {
             return Some(Step::Close(closing));
         }
         if self.machine.fault().is_some() {
-            // a budget was used up by what was sent
+            // sending has used up a budget of the protocol
             self.closing = Some(Closing::Linger);
             return None;
         }
@@ -78,7 +78,7 @@ impl<H: HandlerRoles> Http2<H> {
             Some(Http2Event::Data { stream, bytes, ends }) => {
                 match self.receive_upload(stream, bytes, ends) {
                     Some(fits) => Came::Upload { stream, fits, ends },
-                    // the bytes are discarded
+                    // the stream does not expect these bytes: they are discarded
                     None => Came::Body(stream, bytes.len(), ends),
                 }
             }
@@ -93,13 +93,13 @@ impl<H: HandlerRoles> Http2<H> {
             None => Came::Part,
         };
         input.consume(used);
-        // an acknowledgement goes before what it allows
+        // an acknowledgement must be sent before frames that rely on it
         self.machine.flush(&mut cx.out.bytes);
         match came {
             Came::Request { stream, ends } => {
                 cx.watch.lap(Activity::Parse);
                 self.judge(cx, stream, ends);
-                // what is judged costs, answered or not
+                // judging costs time, whether or not the request is answered
                 if cx.handler.takes_turns(cx.peer) {
                     cx.budget = 0;
                 }
@@ -110,7 +110,7 @@ impl<H: HandlerRoles> Http2<H> {
             Came::Upload { stream, fits: true, ends } => {
                 self.begin_body(stream);
                 match ends {
-                    // a script may be asked now
+                    // an exchange that waits for the end of the body can begin now
                     true => self.begin_later(stream),
                     false => self.pump(cx, stream),
                 }
@@ -133,14 +133,15 @@ impl<H: HandlerRoles> Http2<H> {
             }
             Came::Failed => self.closing = Some(Closing::Linger),
             Came::Nothing => {}
-            // it may have opened windows
+            // the frame may have opened windows
             Came::Part if used > 0 => {}
             Came::Part => return self.all_used(cx),
         }
         None
     }
 
-    /// All that has come is used: exchanges begin that none of it has ended, if the socket has no more either.
+    /// Acts when all received bytes are used: exchanges begin whose requests were not ended by any of
+    /// them, if the socket has no more bytes either.
     fn all_used<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> Option<Step<H::Job>> {
         if self.beginning.is_empty() {
             return Some(self.nothing_more());
@@ -151,19 +152,20 @@ impl<H: HandlerRoles> Http2<H> {
             return Some(Step::Look);
         }
         self.begin_exchanges(cx);
-        // the next of a client that takes turns
+        // the next exchange of a client that takes turns
         (!self.beginning.is_empty()).then_some(Step::Yield)
     }
 
-    /// All that has come is used, and nothing is to be begun.
+    /// The next step when all received bytes are used and no exchange must begin.
     fn nothing_more(&self) -> Step<H::Job> {
         match self.input_ended {
-            // what waits for the client waits for ever once that has ended
+            // requests that wait for the client would wait for ever once its direction has ended
             true if self.live.iter().all(|(_, live)| live.waits_for_client()) => {
                 Step::Close(Closing::Now)
             }
             true => Step::Wait,
-            // while it reads the last answer it opens windows: it is not to be reset for that
+            // the client still opens windows while it reads the last answer, and must not be reset for
+            // that
             false if self.live.is_empty() && self.machine.is_drained() => {
                 Step::Close(Closing::Linger)
             }
@@ -171,7 +173,7 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// A whole head is there: it is judged, and answered if it need not wait.
+    /// Judges a request whose head is complete, and answers it if it need not wait.
     fn judge<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32, ends: bool) {
         let Some(mut head_buffer) = cx.head_buffer.head.take() else { return };
         let path = cx.path;
@@ -213,7 +215,7 @@ impl<H: HandlerRoles> Http2<H> {
         self.machine.set_rank(stream, rank.0);
         let acknowledges = cx.handler.acknowledges(request.head);
         if !ends && acknowledges {
-            // else an answer at once says as much
+            // a request that is answered at once needs no acknowledgement besides
             self.acknowledge(cx, stream);
         }
         let keep = |conn: &mut Self, ticket, stage| {
@@ -232,7 +234,7 @@ impl<H: HandlerRoles> Http2<H> {
             return match cx.handler.decide(request, &mut ticket, None) {
                 BodyDecision::Job(job) => {
                     keep(self, ticket, KeptFor::Deciding(Some(Box::new(job))));
-                    // until it is known whether it is wanted
+                    // the body is kept until it is known whether it is wanted
                     self.expect_upload(stream, u64::MAX);
                 }
                 BodyDecision::HandOver => self.hand_back(cx, stream, ticket),
@@ -252,6 +254,7 @@ impl<H: HandlerRoles> Http2<H> {
                 }
                 BodyDecision::Stream(most) => {
                     let stage = match wait_ms {
+                        // until its body begins, the stage before may still take the request elsewhere
                         _ if acknowledges && !request.head.expects_continue => KeptFor::Begin,
                         0 => KeptFor::Whole,
                         _ => KeptFor::Early(wait_ms),
@@ -281,7 +284,7 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// The stage before is told that the request is here.
+    /// Sends the interim answer (102) by which the stage before learns that the request is here.
     #[cold]
     pub(super) fn acknowledge<S>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
         self.machine.head(&mut cx.out.bytes, stream, MessagePart::Informational, |block| {
@@ -290,7 +293,7 @@ impl<H: HandlerRoles> Http2<H> {
         cx.metrics.add(Counter::Status1xx, 1);
     }
 
-    /// Some of the body of a request has come that has waited for that.
+    /// Starts a request that has waited for the first bytes of its body.
     fn begin_body(&mut self, stream: u32) {
         if let Some(kept) = self.live.get_mut(stream).and_then(Live::kept)
             && let KeptFor::Begin = kept.stage
@@ -303,7 +306,7 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// The body is wanted: a client that waits for that is told so.
+    /// Asks for the body: a client that waits for `100 Continue` gets it.
     fn ask_for_body<S>(&mut self, cx: &mut Context<'_, H, S>, stream: u32, expects: bool) {
         if expects {
             self.machine.head(&mut cx.out.bytes, stream, MessagePart::Informational, |block| {
@@ -313,7 +316,7 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// The job is done after which it is known what answers.
+    /// Continues with a kept request when its job is done and the handler can decide what answers it.
     pub(super) fn decide<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -354,7 +357,7 @@ impl<H: HandlerRoles> Http2<H> {
                 self.reset(cx.handler, cx.peer, stream, ErrorCode::HTTP_1_1_REQUIRED);
             }
             BodyDecision::Here => {
-                // what came meanwhile is discarded
+                // bytes that came meanwhile are discarded
                 let upload = live.upload.take();
                 let count = upload.as_ref().map_or(0, |upload| upload.bytes.len());
                 if let Some(kept) = live.kept() {
@@ -370,21 +373,22 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// The body of a request is kept until it is passed on, as far as its window goes.
+    /// Keeps the body of a request until it is passed on, as far as the stream's window allows.
     fn expect_upload(&mut self, stream: u32, most: u64) {
         if let Some(live) = self.live.get_mut(stream) {
             live.upload = Some(Box::new(Http2Upload::new(most)));
         }
     }
 
-    /// What the client says into a tunnel is kept until there is one, as far as its window goes.
+    /// Keeps what the client sends into a tunnel until the tunnel exists, as far as the stream's window
+    /// allows.
     fn expect_tunnel(&mut self, stream: u32, ends: bool) {
         if let Some(live) = self.live.get_mut(stream) {
             live.upload = Some(Box::new(Http2Upload::of_tunnel(ends)));
         }
     }
 
-    /// Some of a body that is not read.
+    /// Discards some bytes of a body that is not read.
     fn discard<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -409,7 +413,7 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// All of a request is there.
+    /// Marks a request as completely received.
     fn complete<S>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
         let Some(kept) = self.live.get_mut(stream).and_then(Live::kept) else { return };
         kept.stages.complete_ns = cx.handler.tick();
@@ -420,8 +424,8 @@ impl<H: HandlerRoles> Http2<H> {
         self.asking.push_back(stream);
     }
 
-    /// Another process answers it, which takes connections only: the client is to ask anew with one of its
-    /// own.
+    /// Refuses a request that another process would answer: such a process takes whole connections only,
+    /// so that the client must ask again on a connection of the request's own.
     pub(super) fn hand_back<S>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -432,7 +436,8 @@ impl<H: HandlerRoles> Http2<H> {
         self.machine.reset(stream, ErrorCode::HTTP_1_1_REQUIRED);
     }
 
-    /// Policy wants nothing to be done for it. A client that goes on loses its connection.
+    /// Resets a request that the policy does not want answered. A client that goes on loses its
+    /// connection.
     fn reset_by_policy(&mut self, stream: u32) {
         // REFUSED_STREAM would invite the client to try again at once
         self.machine.reset(stream, ErrorCode::ENHANCE_YOUR_CALM);

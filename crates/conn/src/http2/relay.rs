@@ -1,8 +1,9 @@
 //! A request that another server answers, on a stream: its body goes there as it comes, and windows are
 //! given back as it is taken; the answer comes back as far as the client's windows are open.
 //!
-//! An extended CONNECT (RFC 8441) makes a tunnel of its stream: the end of one direction is END_STREAM here
-//! and FIN there, and an end in disorder is RST_STREAM here and RST there.
+//! An extended CONNECT (RFC 8441) makes a tunnel of its stream. An orderly end of one direction is
+//! END_STREAM on the stream and FIN at the other server; an end by an error is RST_STREAM on the stream
+//! and RST at the other server.
 
 use super::answer::{AnswerSpan, RequestUnderWay, write};
 use super::send::RelayWritten;
@@ -22,49 +23,49 @@ use forebay_metrics::{Activity, Counter, Stopwatch};
 /// The body of a request that is passed on.
 #[derive(Default)]
 pub(super) struct Http2Upload {
-    /// What has come of it and was not taken.
+    /// Bytes that have come and were not taken.
     pub(super) bytes: Vec<u8>,
-    /// All of it has come.
+    /// Whether all of the body has come.
     has_ended: bool,
-    /// What followed it: names and values.
+    /// The trailers: names and values.
     trailers: Vec<(Box<str>, Box<[u8]>)>,
-    /// Bytes that may still come.
+    /// How many bytes may still come.
     left: u64,
-    /// Some of it has come.
+    /// Whether some of the body has come.
     has_begun: bool,
-    /// It is what the client says into a tunnel, which must be there first.
+    /// Whether these are bytes for a tunnel, which must exist before they are passed on.
     is_for_tunnel: bool,
 }
 
-/// What becomes of trailers.
+/// What is done with trailers.
 pub(super) enum Trailing {
-    /// They end the body of a request that is passed on.
+    /// The trailers end the body of a request that is passed on.
     PassedOn,
-    /// They are not needed.
+    /// The trailers are not needed.
     Dropped,
-    /// There are none in a tunnel (RFC 9113 §8.5).
+    /// A tunnel may not have trailers (RFC 9113 §8.5).
     Misplaced,
 }
 
 impl Http2Upload {
-    /// Of at most so many bytes.
+    /// A body of at most `most` bytes.
     pub(super) fn new(most: u64) -> Http2Upload {
         Http2Upload { left: most, ..Http2Upload::default() }
     }
 
-    /// What a client says into a tunnel. `ends` if that is nothing.
+    /// The bytes that a client sends into a tunnel. `ends` if there are none.
     pub(super) fn of_tunnel(ends: bool) -> Http2Upload {
         Http2Upload { has_ended: ends, is_for_tunnel: true, ..Http2Upload::new(u64::MAX) }
     }
 
-    /// It may have so many bytes. Says whether it has no more already.
+    /// Limits the body to `most` bytes. Returns whether it is within that limit so far.
     pub(super) fn bound(&mut self, most: u64) -> bool {
         let left = most.checked_sub(self.bytes.len() as u64);
         self.left = left.unwrap_or_default();
         left.is_some()
     }
 
-    /// What follows it, which ends it.
+    /// Ends the body with these trailers.
     fn end(&mut self, fields: &DecodedFields) {
         let text = |name| std::str::from_utf8(name).unwrap_or_default();
         self.trailers =
@@ -72,7 +73,7 @@ impl Http2Upload {
         (self.has_ended, self.has_begun) = (true, true);
     }
 
-    /// More of it. Says whether it may be so much.
+    /// Adds received bytes. Returns whether the body is still within its limit.
     pub(super) fn receive(&mut self, bytes: &[u8], ends: bool) -> bool {
         self.bytes.extend_from_slice(bytes);
         (self.has_ended, self.has_begun) = (ends, true);
@@ -82,56 +83,58 @@ impl Http2Upload {
     }
 }
 
-/// What the client has been told.
+/// What the client has got so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
     /// Nothing but interim answers.
     Nothing,
     /// The head of the answer, and some of its body.
     Head,
-    /// That its stream is a tunnel: whether the end of the other server was passed on.
+    /// The head that makes its stream a tunnel; `server_ended` if the end of the other server's direction
+    /// was passed on.
     Switch { server_ended: bool },
 }
 
-/// An exchange with another server, and how far its client is.
+/// An exchange with another server, and what its client has got so far.
 pub(super) struct Http2Relaying<H: HandlerTypes> {
-    /// The request, for its answer.
+    /// The request that is answered.
     pub(super) kept: Kept<H>,
     pub(super) relay: H::Relay,
-    /// Its body; `None` when all of it was taken.
+    /// The request's body; `None` when all of it was taken.
     pub(super) upload: Option<Box<Http2Upload>>,
     told: Told,
-    /// The client has something to take.
+    /// Whether the client has something to take.
     pub(super) is_held: bool,
-    /// `None` until there is an answer: requests may wait for one for long, and many at once.
+    /// The answer, once it has begun. `None` saves memory meanwhile: many requests may wait for an answer
+    /// for long.
     begun: Option<Box<BegunAnswer<H>>>,
 }
 
-/// What is known of an answer that is passed on.
+/// The state of an answer that is passed on.
 struct BegunAnswer<H: HandlerTypes> {
     line: Option<H::Line>,
     /// Bytes of the body that were written.
     body_bytes: u64,
-    /// As many as were [told of](crate::Protocol::taken).
+    /// How many of them were reported by [`taken`](crate::Protocol::taken).
     told_bytes: u64,
-    /// How many are left, if that is known.
+    /// How many bytes are left, if that is known.
     left: Option<u64>,
 }
 
 impl<H: HandlerTypes> Http2Relaying<H> {
-    /// Bytes of the answer that are to come, if that is known.
+    /// How many bytes of the answer are still to come, if that is known.
     pub(super) fn left(&self) -> u64 {
         self.begun.as_ref().and_then(|begun| begun.left).unwrap_or(0)
     }
 
-    /// Bytes of the answer that were written since this was asked last.
+    /// Bytes of the answer written since the last call.
     pub(super) fn newly_written(&mut self) -> u64 {
         self.begun.as_mut().map_or(0, |begun| {
             begun.body_bytes - std::mem::replace(&mut begun.told_bytes, begun.body_bytes)
         })
     }
 
-    /// Whether it ends when the client has shut down writing.
+    /// Whether the exchange ends when the client has shut down writing.
     fn aborts_on_close(&self) -> bool {
         !matches!(self.told, Told::Switch { .. }) && self.relay.aborts_on_close()
     }
@@ -144,13 +147,13 @@ impl<H: HandlerTypes> Http2Relaying<H> {
         Http2Relaying { kept, relay, upload, told: Told::Nothing, is_held: false, begun: None }
     }
 
-    /// Whether what has come from the client may be passed on.
+    /// Whether received bytes of the client may be passed on.
     fn passes_on(&self) -> bool {
         let is_for_tunnel = self.upload.as_ref().is_some_and(|upload| upload.is_for_tunnel);
         !is_for_tunnel || matches!(self.told, Told::Switch { .. })
     }
 
-    /// Passes on what is taken of the request's body. Says how much.
+    /// Passes on as much of the request's body as the exchange takes. Returns how many bytes.
     fn pass_on(&mut self) -> usize {
         let passes_on = self.passes_on();
         let Http2Relaying { relay, upload, .. } = self;
@@ -168,33 +171,33 @@ impl<H: HandlerTypes> Http2Relaying<H> {
         count
     }
 
-    /// More of the request's body is waited for, and would be taken.
+    /// Whether the exchange waits for more of the request's body, and would take it.
     fn wants_body(&self) -> bool {
         let is_open = self.upload.as_ref().is_some_and(|upload| !upload.has_ended);
         is_open && self.passes_on() && self.relay.capacity() > 0
     }
 
-    /// Whether only its client keeps it from going on.
+    /// Whether the exchange waits only for its client.
     pub(super) fn waits_for_client(&self) -> bool {
         self.is_held || (self.told != Told::Head && self.wants_body())
     }
 
-    /// Whether the client's direction of a tunnel has ended, and the other has not.
+    /// Whether only the client's direction of a tunnel has ended.
     fn has_client_ended(&self) -> bool {
         self.told == Told::Switch { server_ended: false } && self.upload.is_none()
     }
 
     /// Whether both directions of a tunnel have ended, or the one that has not leads nowhere.
     fn is_over(&self) -> bool {
-        // what waits for a word of this process has no descriptor before it is asked for one
+        // an exchange that waits for code of this process has no descriptor until it is asked for one
         let has_unsent = || self.relay.socket().is_some_and(|(_, _, wants)| wants.write);
         self.told == Told::Switch { server_ended: true }
             && !has_unsent()
             && (self.upload.is_none() || self.relay.capacity() == 0)
     }
 
-    /// What its stream is reset with where no more can be passed on. Of a tunnel that stands for an RST
-    /// (RFC 8441 §5).
+    /// The code with which the stream is reset when nothing more can be passed on. In a tunnel it stands
+    /// for an RST (RFC 8441 §5).
     fn broken(&self) -> ErrorCode {
         match self.told {
             Told::Switch { .. } => ErrorCode::CANCEL,
@@ -202,12 +205,12 @@ impl<H: HandlerTypes> Http2Relaying<H> {
         }
     }
 
-    /// What it waits for, unless that is its client's windows.
+    /// What the exchange waits for, unless that is its client's windows.
     pub(super) fn awaits(&self) -> Option<Await> {
         (!self.is_held).then(|| self.relay.awaits())
     }
 
-    /// It is over before its answer is. Says whether that was begun.
+    /// Ends the exchange before its answer is complete. Returns whether the answer was begun.
     pub(super) fn give_up(&mut self, handler: &mut H) -> bool
     where
         H: HandlerRoles,
@@ -230,8 +233,8 @@ impl<H: HandlerTypes> Http2Relaying<H> {
 }
 
 impl<H: HandlerRoles> Http2<H> {
-    /// A request that was kept has an exchange, which begins when all that has come is looked at: the client may
-    /// have given it up already, and an application that was asked cannot be stopped.
+    /// Gives a kept request its exchange, which begins only when all received bytes are used: the client
+    /// may have cancelled the request already, and an application that was asked cannot be stopped.
     pub(super) fn begin_relay(&mut self, stream: u32, relay: H::Relay) {
         let Some(Live { is_open, phase, upload }) = self.live.remove(stream) else { return };
         let LiveState::Asked(kept) = phase else { return };
@@ -240,13 +243,13 @@ impl<H: HandlerRoles> Http2<H> {
         self.begin_later(stream);
     }
 
-    /// Its exchange goes on when all that has come is looked at.
+    /// Puts off the next step of an exchange until all received bytes are used.
     pub(super) fn begin_later(&mut self, stream: u32) {
         self.beginning.push_back(stream);
         self.has_looked = false;
     }
 
-    /// Exchanges begin; where their client takes turns, the first.
+    /// Begins the exchanges that were put off; only the first if their client takes turns.
     pub(super) fn begin_exchanges<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) {
         (self.has_looked, self.looks) = (false, 0);
         while let Some(stream) = self.beginning.pop_front() {
@@ -287,7 +290,7 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// The socket of an exchange is ready.
+    /// Continues an exchange whose socket is ready.
     pub(super) fn socket_ready<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
         let Some(relaying) = self.relaying(stream) else { return };
         relaying.relay.ready();
@@ -298,7 +301,8 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// Some of an answer may be there. While its windows are closed, the other server need not wait for them.
+    /// Announces that some of an answer may be there. While its windows are closed, the answer is read
+    /// ahead so that the other server need not wait for them.
     fn offer<S>(&mut self, cx: &Context<'_, H, S>, stream: u32) {
         self.machine.offer(stream);
         if (self.machine.is_blocked(stream) || self.machine.is_closed())
@@ -308,14 +312,15 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// More of the body of a request that is passed on.
+    /// Takes more bytes of a request's body that is passed on.
     pub(super) fn receive_upload(&mut self, stream: u32, bytes: &[u8], ends: bool) -> Option<bool> {
         let live = self.live.get_mut(stream)?;
         live.is_open &= !ends;
         live.upload().map(|upload| upload.receive(bytes, ends))
     }
 
-    /// While what has come of some requests is not used, their client may send nothing of the others.
+    /// Notes for each exchange that its client can send nothing of its request while bytes of other
+    /// requests are not used.
     pub(super) fn hold_back(&mut self) {
         if !self.machine.is_shut() {
             return;
@@ -327,7 +332,7 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// What follows the body of a request.
+    /// Takes the trailers of a request.
     pub(super) fn receive_trailers(&mut self, stream: u32, fields: &DecodedFields) -> Trailing {
         let Some(live) = self.live.get_mut(stream) else { return Trailing::Dropped };
         match live.upload() {
@@ -339,7 +344,7 @@ impl<H: HandlerRoles> Http2<H> {
         Trailing::PassedOn
     }
 
-    /// The client has reset its stream: if that is a tunnel, the other server is to see that.
+    /// Passes a reset stream on: if it is a tunnel, the other server gets an RST.
     pub(super) fn cut_tunnel(&mut self, stream: u32) {
         if let Some(relaying) = self.relaying(stream)
             && let Told::Switch { .. } = relaying.told
@@ -348,8 +353,8 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// Goes as far as the exchange allows: passes on what has come of the request, and looks for the head
-    /// of the answer.
+    /// Drives the exchange as far as possible: passes on received bytes of the request, and looks for the
+    /// head of the answer.
     pub(super) fn pump<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
         loop {
             let Some(Live { phase: LiveState::Relaying(relaying), .. }) = self.live.get_mut(stream)
@@ -360,7 +365,7 @@ impl<H: HandlerRoles> Http2<H> {
             let has_begun = relaying.upload.as_ref().is_none_or(|body| body.has_begun);
             let count = relaying.pass_on();
             if count > 0 {
-                // as much may come again
+                // the client may send as many bytes again
                 self.machine.consumed(stream, count);
             }
             let Http2Relaying { relay, upload, kept, .. } = &mut **relaying;
@@ -376,7 +381,7 @@ impl<H: HandlerRoles> Http2<H> {
                     if relaying.is_over() {
                         self.end_relay(cx.handler, stream);
                     } else if relaying.has_client_ended() {
-                        // it may be that nothing more comes from the other server, either
+                        // the other server may have no more bytes for the answer, either
                         self.machine.offer(stream);
                     }
                     return;
@@ -401,7 +406,7 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// The handler answers with what the exchange has brought.
+    /// Has the handler answer with the result of the exchange.
     fn answer_relayed<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
         let Some((is_open, mut relaying)) = self.take_relaying(stream) else { return };
         self.machine.flush(&mut cx.out.bytes);
@@ -457,7 +462,7 @@ impl<H: HandlerRoles> Http2<H> {
                 self.insert_relaying(stream, is_open, relaying);
                 return self.pump(cx, stream);
             }
-            // a stream has no socket that could leave
+            // a stream has no socket of its own that could be lent
             Relayed::Elsewhere(_) | Relayed::Broken => {
                 self.insert_relaying(stream, is_open, relaying);
                 return self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
@@ -486,7 +491,7 @@ impl<H: HandlerRoles> Http2<H> {
         self.insert_relaying(stream, is_open, relaying);
         self.offer(cx, stream);
         if is_tunnel {
-            // what has come before there was one
+            // passes on bytes that came before the tunnel existed
             self.pump(cx, stream);
         }
     }
@@ -505,7 +510,8 @@ impl<H: HandlerRoles> Http2<H> {
         let left = relaying.begun.as_ref().and_then(|begun| begun.left);
         let most = left.map_or(most, |left| most.min(left.try_into().unwrap_or(most)));
         let read = relaying.relay.read(&mut cx.out.bytes, most, cx.now_ms);
-        // what has come over HTTP/2 may have had the other server take more of the request: nothing else tells of it
+        // reading an answer over HTTP/2 may also have opened the request's window, and no event reports
+        // that
         let mut passed_bytes = 0;
         while relaying.told == Told::Head {
             let count = relaying.pass_on();
@@ -554,7 +560,8 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// All that comes from the other server is written. A tunnel stays until its client ends as well.
+    /// Ends an answer when all bytes of the other server are written. A tunnel stays until its client
+    /// ends as well.
     pub(super) fn end_answer(&mut self, handler: &mut H, stream: u32) {
         let Some(relaying) = self.relaying(stream) else { return };
         if let Told::Switch { server_ended } = &mut relaying.told {
@@ -590,14 +597,14 @@ impl<H: HandlerRoles> Http2<H> {
         self.leave(stream, is_open, leaving);
     }
 
-    /// What has come of a body that no exchange needs any more makes room for others.
+    /// Drops the received part of a body that no exchange needs any more, which makes room for others.
     pub(super) fn drop_upload(&mut self, stream: u32, upload: Option<Box<Http2Upload>>) {
         if let Some(upload) = upload.filter(|upload| !upload.bytes.is_empty()) {
             self.machine.consumed(stream, upload.bytes.len());
         }
     }
 
-    /// The body of a request is larger than it may be.
+    /// Refuses a request whose body is larger than allowed.
     pub(super) fn refuse_upload<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
         let is_told = self.relaying(stream).is_some_and(|it| it.told != Told::Nothing);
         if is_told {
@@ -609,7 +616,7 @@ impl<H: HandlerRoles> Http2<H> {
         self.refuse_relaying(cx, stream, 413, TOO_LARGE);
     }
 
-    /// The body of a request cannot be passed on, and no answer has come.
+    /// Refuses a request whose body cannot be passed on, and whose answer has not begun.
     fn refuse_relaying<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -631,7 +638,7 @@ impl<H: HandlerRoles> Http2<H> {
         });
     }
 
-    /// The time for what an exchange has waited for is over.
+    /// Ends an exchange's wait, because its time is over.
     pub(super) fn expire_relay<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
         let Some(relaying) = self.relaying(stream) else { return };
         if relaying.relay.looks(cx.now_ms) {
@@ -640,7 +647,7 @@ impl<H: HandlerRoles> Http2<H> {
         if relaying.told != Told::Nothing {
             match relaying.told {
                 Told::Switch { .. } => relaying.relay.expire_tunnel(),
-                // it may be its client that is late with the body
+                // the client may be the one that is late, with the body
                 Told::Head if relaying.wants_body() => {}
                 _ => relaying.relay.expire(),
             }
@@ -655,12 +662,12 @@ impl<H: HandlerRoles> Http2<H> {
         self.pump(cx, stream);
     }
 
-    /// The client has shut down writing: exchanges end for which that is to leave, and those whose request
-    /// has not come whole.
+    /// Ends exchanges when the client has shut down writing: those that end for that, and those whose
+    /// request is not complete.
     #[cold]
     pub(super) fn abort_relays<S>(&mut self, cx: &mut Context<'_, H, S>) {
         let aborts = |live: &Live<H>| match &live.phase {
-            // what never will be whole, too
+            // a request whose rest will never come is also ended
             LiveState::Relaying(relaying) => {
                 let is_open = relaying.upload.as_ref().is_some_and(|upload| !upload.has_ended);
                 is_open || relaying.aborts_on_close()
@@ -670,7 +677,7 @@ impl<H: HandlerRoles> Http2<H> {
         let streams: Vec<u32> =
             self.live.iter().filter(|(_, live)| aborts(live)).map(|(stream, _)| stream).collect();
         if !streams.is_empty() {
-            // the connection is over already
+            // the result does not matter: the connection is over already
             cx.handler.charge_given_up(cx.peer, streams.len());
         }
         for stream in streams {
@@ -678,7 +685,7 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// An exchange ends with its connection, or its stream.
+    /// Ends an exchange together with its connection or stream.
     pub(super) fn abandon_relay(handler: &mut H, relaying: &mut Http2Relaying<H>) -> bool {
         let is_told = relaying.give_up(handler);
         if is_told {

@@ -14,30 +14,30 @@ use std::net::IpAddr;
 
 /// What was written of an answer.
 pub(super) enum RelayWritten {
-    /// So many bytes of its body, and perhaps its end.
+    /// This many bytes of its body, and perhaps its end.
     Data { count: usize, ends: bool },
-    /// What follows the body, as text.
+    /// The trailers, as text.
     Trailers,
-    /// Nothing: its stream goes no further now.
+    /// Nothing: there is nothing to write for this stream now.
     Nothing,
 }
 
 /// An answer whose head is written, and what is left of its body.
 pub(super) struct Sending<H: HandlerRoles> {
-    /// A short body, or the beginning of a long one, and how much of it was written.
+    /// A short body, or the beginning of a long one; `copied_at` is how much of it was written.
     pub(super) copied: Box<[u8]>,
     pub(super) copied_at: usize,
-    /// What follows.
+    /// The part of the body behind that.
     pub(super) body: Option<H::Body>,
     /// Bytes of both.
     pub(super) left: u64,
-    /// Bytes that were written.
+    /// Bytes of the body that were written.
     pub(super) body_bytes: u64,
-    /// As many as were [told of](crate::Protocol::taken).
+    /// How many of them were reported by [`taken`](crate::Protocol::taken).
     pub(super) told_bytes: u64,
-    /// Brings the next bytes into memory, and is to be started.
+    /// The job that brings the next bytes into memory, if it is to be started.
     pub(super) job: Option<H::Job>,
-    /// Such a job is to be started, or is running.
+    /// Whether such a job is to be started, or is running.
     pub(super) is_warming: bool,
     pub(super) line: Option<H::Line>,
     pub(super) ticket: Option<H::Ticket>,
@@ -45,19 +45,19 @@ pub(super) struct Sending<H: HandlerRoles> {
     pub(super) client: Option<IpAddr>,
 }
 
-/// What became of an attempt to write some of a body.
+/// The result of an attempt to write some of a body.
 enum BodyWritten {
-    /// So many bytes.
+    /// This many bytes were written.
     Bytes(usize),
     Cold,
-    /// Its file is another one now, or shorter.
+    /// The file is another one now, or shorter.
     Changed,
-    /// It cannot be finished.
+    /// The body cannot be finished.
     Broken,
 }
 
 impl<H: HandlerRoles> Sending<H> {
-    /// What remains when no more is written.
+    /// What remains of the answer when nothing more is written.
     pub(super) fn end(self) -> Leaving<H> {
         Leaving { line: self.line, ticket: self.ticket, body_bytes: self.body_bytes }
     }
@@ -91,7 +91,7 @@ impl<H: HandlerRoles> Sending<H> {
 }
 
 impl<H: HandlerRoles> Http2<H> {
-    /// Writes of bodies what may be sent now.
+    /// Writes as much of the bodies as may be sent now.
     pub(super) fn fill<S>(&mut self, cx: &mut Context<'_, H, S>) {
         while cx.out.bytes.len() < BATCH_BYTES {
             let Some(turn) = self.machine.next() else { return };
@@ -110,6 +110,7 @@ impl<H: HandlerRoles> Http2<H> {
             };
             let start = cx.out.bytes.len();
             let most = sending.left.min(turn.most.into()) as usize;
+            // room for the frame's header, whose length field is known only when the body was read
             cx.out.bytes.extend_from_slice(&[0; HEADER_BYTES]);
             let written = sending.write(&*cx.handler, &mut cx.out.bytes, most);
             let BodyWritten::Bytes(count) = written else {
@@ -173,7 +174,8 @@ impl<H: HandlerRoles> Http2<H> {
         self.end_relay(cx.handler, stream);
     }
 
-    /// The next bytes of a body are not to be had now, or never.
+    /// Pauses a body whose next bytes must first be read from the disk, or resets its stream if they
+    /// never will come.
     #[cold]
     fn interrupt<S>(&mut self, cx: &mut Context<'_, H, S>, stream: u32, is_cold: bool) {
         let Some(live) = self.live.get_mut(stream) else { return };
@@ -188,7 +190,7 @@ impl<H: HandlerRoles> Http2<H> {
         self.asking.push_back(stream);
     }
 
-    /// The answer is written to its end.
+    /// Ends an answer whose last byte is written.
     fn finish(&mut self, stream: u32) {
         let Some(live) = self.live.remove(stream) else { return };
         if let LiveState::Answered(sending) = live.phase {
@@ -196,10 +198,10 @@ impl<H: HandlerRoles> Http2<H> {
         }
     }
 
-    /// All of an answer is written.
+    /// Notes that all of an answer is written.
     pub(super) fn leave(&mut self, stream: u32, is_open: bool, leaving: Leaving<H>) {
         if is_open {
-            // what the client still sends is not wanted
+            // the rest of the request's body is not wanted
             self.machine.decline(stream);
         }
         self.leaving.push(leaving);

@@ -20,14 +20,14 @@ struct Echo {
     /// How many requests were given a ticket.
     judged: u32,
     settled: Vec<(u32, Settled)>,
-    /// What was asked for and never answered.
+    /// Requests that were never answered.
     given_up: Vec<String>,
     /// The tickets that log lines have seen.
     seen: Vec<Option<u32>>,
-    /// How many requests came to be enqueued, and which of them may not.
+    /// How many requests asked to be enqueued, and which of them is refused.
     enqueued: u32,
     refused: Option<u32>,
-    /// What was asked and done, in this order.
+    /// The calls of the handler, in their order.
     trace: Vec<&'static str>,
 }
 
@@ -161,7 +161,7 @@ impl Handler for Echo {
 }
 
 impl Echo {
-    /// Each request that was judged was settled once, but for `away`, which is another's now.
+    /// Checks that each judged request was settled once, except `away`, which another process has now.
     fn check_books(&self, away: Option<u32>) {
         let mut settled: Vec<u32> = self.settled.iter().map(|(ticket, _)| *ticket).collect();
         settled.extend(away);
@@ -178,10 +178,10 @@ impl Echo {
 /// How a connection ended.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
-    /// It waits for more.
+    /// The connection waits for more.
     Open,
     Closed(Closing),
-    /// To another process, with these bytes and this ticket.
+    /// The connection has left for another process, with these bytes and this ticket.
     Away(Vec<u8>, u32),
 }
 
@@ -378,7 +378,7 @@ fn each_answer_is_logged_with_when_its_request_began_and_was_complete() {
     let post = b"POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhel";
     let (_, stages) = play(&[post, b"loGET /a HTTP/1.1\r\nHost: h\r\n\r\n"]);
     assert_eq!(stages, [came_in_three, ArrivalTimes { begun_ns: 3, complete_ns: 3 }]);
-    // what is refused is received as well
+    // a refused request is received as well
     let (logged, stages) = play(&[b"GET /a HTTP", b"/1.1\r\n x\r\n\r\n"]);
     assert_eq!((logged[0].0, stages), (400, vec![came_in_three]));
 }
@@ -395,7 +395,8 @@ fn a_proxy_header_that_is_not_expected_is_a_malformed_request() {
     assert_eq!(closing, Some(Closing::Linger));
 }
 
-/// What a line says of the body if the last bytes of the answer, all of them for `None`, are never sent.
+/// The length of the body in the log line if the last bytes of the answer, all of them for `None`, are never
+/// sent.
 fn logged_without(unsent: Option<u64>) -> u64 {
     let (mut handler, mut worker) = (Echo::default(), Worker::new());
     let mut conn = Http1::default();
@@ -415,11 +416,11 @@ fn bytes_that_were_never_sent_are_not_logged() {
     assert!(all > 1);
     assert_eq!(logged_without(Some(1)), all - 1);
     assert_eq!(logged_without(Some(all)), 0);
-    // the head is among them
+    // the bytes not sent include the head
     assert_eq!(logged_without(None), 0);
 }
 
-/// What a client whose time is over is told, and how it ended with its admitted requests.
+/// What a client whose time is over gets, and how its admitted requests have ended.
 fn expired(request: &str) -> (String, Echo) {
     let (mut handler, mut worker) = (Echo::default(), Worker::new());
     let mut conn = Http1::default();
@@ -445,13 +446,13 @@ fn what_is_not_done_in_time_is_refused_after_all() {
     );
     assert!(told.starts_with("HTTP/1.1 503"), "{told}");
     assert_eq!(books.settled, [(1, Settled::Answered), (2, Settled::Expired)]);
-    // its line knows the ticket, settled or not
+    // the log line has the ticket, settled or not
     assert_eq!(books.seen, [Some(1), Some(2)]);
     let job = "POST /decide HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nh";
     let (told, books) = expired(job);
     assert!(told.starts_with("HTTP/1.1 503"), "{told}");
     assert_eq!((books.settled, books.seen), (vec![(1, Settled::Expired)], vec![Some(1)]));
-    // here the client is who takes too long
+    // here the client takes too long
     let (told, books) = expired("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nh");
     assert!(told.starts_with("HTTP/1.1 408"), "{told}");
     assert_eq!((books.settled, books.seen), (vec![(1, Settled::Cut)], vec![Some(1)]));
@@ -495,7 +496,7 @@ fn a_refused_request_shows_its_ticket_to_its_line_and_is_settled_once() {
         assert!(sent.starts_with("HTTP/1.1 429") && sent.ends_with("/a\n"), "{sent}");
         assert_eq!((end, handler.seen), (End::Open, vec![Some(1), Some(2)]));
         assert_eq!(handler.settled, [(1, Settled::Answered), (2, Settled::Answered)]);
-        // with a body that is not waited for
+        // a request with a body that is not waited for
         let mut handler = Echo::default();
         let (sent, end) =
             turns(&mut handler, &[post.as_bytes()], ConnectionLimits::default(), 9, apart);
@@ -522,7 +523,7 @@ fn a_refused_client_that_sends_nothing_more_is_not_waited_for() {
         assert!(sent.starts_with("HTTP/1.") && sent.contains(" 429"), "{sent}");
         assert_eq!(end, End::Closed(expected), "{text}");
     }
-    // the server ends it, and the client may be sending the next request
+    // the server ends the connection, and the client may be sending the next request
     let limits = ConnectionLimits { requests: 1, ..ConnectionLimits::default() };
     let mut handler = Echo::default();
     let get = b"GET /refuse HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -559,7 +560,7 @@ fn who_answers_is_decided_before_the_body_is_read_and_100_is_sent() {
             ["receive", "decide", "job", "decide", "send", "receive", "process", "send"]
         );
     }
-    // one that has no body is not asked about
+    // a request without a body is not asked about
     let mut handler = Echo::default();
     let get = b"GET /decide HTTP/1.1\r\nHost: h\r\n\r\n";
     turns(&mut handler, &[get], ConnectionLimits::default(), 9, false);
@@ -664,7 +665,7 @@ proptest! {
         prop_assert_eq!(play(&pieces, ConnectionLimits::default(), budget), expected);
     }
 
-    /// Whatever a stranger sends, the connection comes to rest.
+    /// The connection comes to rest, whatever bytes are sent.
     #[test]
     fn no_input_panics_or_spins(
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
@@ -698,7 +699,7 @@ proptest! {
     }
 }
 
-/// What the next test is made of.
+/// The requests of the next test.
 const REQUESTS: &[&str] = &[
     "GET /a HTTP/1.1\r\nHost: h\r\n\r\n",
     "GET /job HTTP/1.1\r\nHost: h\r\n\r\n",

@@ -12,36 +12,36 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// What a test and an exchange share.
 #[derive(Default)]
 pub(crate) struct Wire {
-    /// How many bytes it takes, and what it has taken.
+    /// How many bytes the exchange takes, and what it has taken.
     pub(crate) capacity: usize,
     pub(crate) got: String,
     pub(crate) is_finished: bool,
-    /// What it says one after another before its answer.
+    /// The interim answers that it gives one after another.
     pub(crate) interim: VecDeque<u16>,
-    /// Its answer: a status, and the length of its body if that is known; no status for a failure.
+    /// The answer: a status, and the length of its body if that is known; no status for a failure.
     pub(crate) answer: Option<(Option<u16>, Option<u64>)>,
     pub(crate) is_told: bool,
-    /// Its body, and how it ends.
+    /// The answer's body, and how that ends.
     pub(crate) body: String,
     pub(crate) end: Option<RelayRead>,
-    /// How often it has expired.
+    /// How often the exchange has expired.
     pub(crate) expired: u32,
-    /// Its client can send nothing for it, because of others.
+    /// Whether its client can send nothing for it, because of other requests.
     pub(crate) is_held_back: bool,
-    /// There is no connection yet.
+    /// Whether there is no connection yet.
     pub(crate) is_connecting: bool,
     pub(crate) is_begun: bool,
     pub(crate) is_dropped: bool,
     pub(crate) is_released: bool,
-    /// It wants its client's socket; has it; and what it was told with it.
+    /// Whether the exchange wants its client's socket, whether it has it, and what it got with it.
     pub(crate) wants_client: bool,
     pub(crate) has_client: bool,
     pub(crate) lent: Option<Lent>,
-    /// What has become of that.
+    /// The result of the loan.
     pub(crate) elsewhere: Option<ClientReturn>,
 }
 
-/// What an exchange was told with a client's socket.
+/// What an exchange got with a client's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lent {
     pub(crate) head: String,
@@ -78,7 +78,7 @@ impl Shared {
         self.wire().is_released
     }
 
-    /// Its answer is there to its end.
+    /// Completes the answer.
     pub(crate) fn answers(&self, status: u16, length: Option<u64>, body: &str) {
         let mut wire = self.wire();
         (wire.answer, wire.end) = (Some((Some(status), length)), Some(RelayRead::End));
@@ -201,7 +201,7 @@ impl Relay for Exchange {
     }
 }
 
-/// Answers `/own` itself, and has others answered by the exchanges it was given.
+/// A handler that answers `/own` itself, and has others answered by the exchanges it was given.
 #[derive(Default)]
 pub(crate) struct Front {
     pub(crate) exchanges: VecDeque<Shared>,
@@ -209,7 +209,7 @@ pub(crate) struct Front {
     pub(crate) settled: Vec<(u32, Settled)>,
     pub(crate) judged: u32,
     pub(crate) given_up: u32,
-    /// Nothing may be enqueued.
+    /// Whether the queue is full, so that no request may be enqueued.
     pub(crate) is_full: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Connections without sockets, and the inputs that fuzzers left.
+//! Tests of connections without sockets, and the inputs that fuzzers left.
 
 mod conn;
 mod front;

@@ -22,7 +22,7 @@ struct Bench {
     sent: String,
     has_ended_output: bool,
     closed: Option<Closing>,
-    /// The connection has left for good.
+    /// Whether the connection has left for good.
     is_gone: bool,
 }
 
@@ -40,7 +40,7 @@ impl Bench {
         }
     }
 
-    /// A turn, after these bytes have come. `is_blocked` while the client takes nothing.
+    /// Takes a turn after these bytes have come. `is_blocked` while the client takes nothing.
     fn turn(&mut self, bytes: &str, is_blocked: bool) {
         let limits = ConnectionLimits::default();
         self.conn.resume(&mut self.worker.input);
@@ -92,17 +92,17 @@ impl Bench {
         self.turn(bytes, false);
     }
 
-    /// Something has happened at the other side.
+    /// Takes a turn after an event of the other server.
     fn go_on(&mut self) {
         self.turn("", false);
     }
 
-    /// What the client has got since this was asked last.
+    /// What the client has got since the last call.
     fn sent(&mut self) -> String {
         std::mem::take(&mut self.sent).replace("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n", "")
     }
 
-    /// The client has ended its direction.
+    /// Takes a turn after the client has ended its direction.
     fn end_input(&mut self) {
         self.conn.end_input();
     }
@@ -119,7 +119,7 @@ impl Bench {
         closing
     }
 
-    /// The connection goes: each request was settled once, and each line that was begun was ended.
+    /// Ends the connection, and checks that each request was settled once and each begun log line ended.
     fn end(mut self) -> Front {
         if self.closed.is_none() {
             self.conn.abandon(&mut self.handler, &self.worker.peer);
@@ -323,7 +323,7 @@ fn the_body_of_a_request_that_is_turned_away_is_no_request() {
             bench.end();
         }
     }
-    // one that has none is kept
+    // a request without a body is kept
     let mut bench = Bench::new(&[]);
     bench.handler.is_full = true;
     bench.receive(&(get("/u") + &get("/v")));
@@ -339,7 +339,7 @@ fn a_request_whose_body_is_gone_is_not_passed_on_any_more() {
     assert!(bench.sent().starts_with("HTTP/1.1 500 No"));
     assert_eq!(bench.closed, Some(Closing::Linger));
     assert!(wire.is_dropped() && wire.got().is_empty());
-    // one without a body is
+    // a request without a body is
     let wire = Shared::new(100);
     wire.answers(200, Some(2), "up");
     let mut bench = Bench::new(&[&wire]);
@@ -376,7 +376,7 @@ fn an_answer_before_the_end_of_the_request_ends_that() {
         let close = if is_kept { "" } else { "Connection: close\r\n" };
         assert_eq!(bench.sent(), format!("HTTP/1.1 413 Up\r\nContent-Length: 0\r\n{close}\r\n"));
         assert_eq!(bench.closed, (!is_kept).then_some(Closing::Linger));
-        // its connection is in the middle of a request
+        // the connection is in the middle of a request
         assert!(one.is_dropped() && !one.is_released());
         if is_kept {
             bench.receive(&get("/own"));
@@ -414,7 +414,7 @@ fn a_body_that_is_too_large_or_malformed_is_refused() {
         assert_eq!(bench.closed, Some(Closing::Linger));
         bench.end();
     }
-    // when it was answered already, the client must see it otherwise
+    // when the answer has begun already, the client must see the error otherwise
     let one = Shared::new(1000);
     one.wire().answer = Some((Some(200), None));
     let mut bench = Bench::new(&[&one]);
@@ -436,7 +436,7 @@ fn a_client_is_asked_for_its_body_when_the_other_server_wants_it() {
     assert_eq!(bench.sent(), "HTTP/1.1 1xx Wait\r\n\r\n".repeat(2));
     bench.receive("abc");
     assert!(one.is_finished());
-    // who has begun, or did not ask, is not told
+    // a client that has begun, or did not ask, gets no 100
     one.wire().interim.extend([100]);
     bench.go_on();
     assert_eq!(bench.sent(), "");

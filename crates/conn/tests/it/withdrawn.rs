@@ -33,7 +33,7 @@ impl Admission for Files {
 
 impl Process for Files {
     fn decide(&mut self, _: &Request<'_>, (): &mut (), _: Option<NoJob>) -> BodyDecision<NoJob> {
-        // perhaps it is for somebody else
+        // as if another server might answer
         BodyDecision::Stream(100)
     }
 

@@ -1,4 +1,4 @@
-//! What clients and logs are told of an exchange.
+//! What clients get, and logs show, when an exchange fails or ends.
 
 use crate::log;
 use forebay_conn::Answerer;
@@ -19,7 +19,7 @@ const SPOOL_FULL: &str = "The server has no room for the body of the request";
 
 const SIGN_IN: &str = "The application signs in connections, and this one cannot be signed in";
 
-/// What a client is told of an application that has not answered, and under which status.
+/// The status and text for a client whose application has not answered.
 pub fn failed(failed: Failed) -> (u16, &'static str) {
     let (failure, late) = match failed {
         Failed::Unasked(Unavailable::Deadline) => return (504, unasked(Unavailable::Deadline)),
@@ -50,7 +50,7 @@ pub fn failed(failed: Failed) -> (u16, &'static str) {
     }
 }
 
-/// What a client is told of an application of which nothing can be asked.
+/// The text for a client whose application cannot be asked.
 fn unasked(unavailable: Unavailable) -> &'static str {
     match unavailable {
         Unavailable::Full | Unavailable::Limited { .. } => {
@@ -67,7 +67,7 @@ fn unasked(unavailable: Unavailable) -> &'static str {
     }
 }
 
-/// What the log says of a request that an application was asked for.
+/// What the log shows of a request that an application was asked for.
 pub fn said_of<T>(exchange: &Exchange<T>) -> log::line::LoggedUpstream<'_> {
     let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let (times, attempts) = (exchange.times(), exchange.attempts());
@@ -77,7 +77,7 @@ pub fn said_of<T>(exchange: &Exchange<T>) -> log::line::LoggedUpstream<'_> {
     };
     log::line::LoggedUpstream {
         upstream,
-        // servers that get bytes as they are answer nothing
+        // servers of passed-on connections give no answers of HTTP
         status: exchange.status().filter(|_| exchange.application().settings().tcp().is_none()),
         error: exchange.failure().map(Failed::word),
         attempts,
@@ -89,7 +89,7 @@ pub fn said_of<T>(exchange: &Exchange<T>) -> log::line::LoggedUpstream<'_> {
     }
 }
 
-/// The same of one whose client has left before its turn came.
+/// What the log shows of a request whose client has left before its turn came.
 pub fn said_of_turn<T>(turn: &WaitingTurn<T>) -> log::line::LoggedUpstream<'_> {
     log::line::LoggedUpstream {
         upstream: "",
@@ -104,7 +104,7 @@ pub fn said_of_turn<T>(turn: &WaitingTurn<T>) -> log::line::LoggedUpstream<'_> {
     }
 }
 
-/// The same of a request that was offered to receivers.
+/// What the log shows of a request that was offered to receivers.
 pub fn said_of_receiver<T>(exchange: &HandOverExchange<T>) -> log::line::LoggedUpstream<'_> {
     let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let (times, attempts) = (exchange.times(), exchange.attempts());
@@ -125,7 +125,7 @@ pub fn said_of_receiver<T>(exchange: &HandOverExchange<T>) -> log::line::LoggedU
     }
 }
 
-/// The same of a request that a handler of the program answers.
+/// What the log shows of a request that a handler of the program answers.
 pub fn said_of_handler<T>(exchange: &InsideExchange<T>) -> log::line::LoggedUpstream<'_> {
     log::line::LoggedUpstream {
         upstream: exchange.name(),
@@ -140,7 +140,7 @@ pub fn said_of_handler<T>(exchange: &InsideExchange<T>) -> log::line::LoggedUpst
     }
 }
 
-/// The same of one that has answered, to be kept: something else is sent in the place of its answer.
+/// A summary of an exchange whose answer something else replaces, for the log.
 pub fn summary<T>(exchange: &Exchange<T>) -> Answerer {
     let log::line::LoggedUpstream {
         upstream, status, attempts, queue_us, connect_us, head_us, ..
@@ -149,7 +149,7 @@ pub fn summary<T>(exchange: &Exchange<T>) -> Answerer {
     Answerer { name, status, attempts, queue_us, connect_us, head_us }
 }
 
-/// What the log says of it.
+/// What the log shows of such a summary.
 pub fn before(answerer: &Answerer) -> log::line::LoggedUpstream<'_> {
     let Answerer { name, status, attempts, queue_us, connect_us, head_us } = answerer;
     log::line::LoggedUpstream {
@@ -160,14 +160,14 @@ pub fn before(answerer: &Answerer) -> log::line::LoggedUpstream<'_> {
         queue_us: *queue_us,
         connect_us: *connect_us,
         head_us: *head_us,
-        // what follows the head is not waited for
+        // nothing behind the head is waited for
         total_us: *head_us,
         begun_ns: 0,
     }
 }
 
-/// Whether a class is counted as refused, for which reason, and when its client may come back, in
-/// seconds.
+/// The reason for which a class is counted as refused, if it is, and the seconds after which the client
+/// may try again.
 pub fn refused(unavailable: Unavailable) -> (Option<RefusalReason>, u32) {
     match unavailable {
         Unavailable::Full | Unavailable::Threads | Unavailable::Descriptors => {

@@ -1,4 +1,4 @@
-//! What applications, authorities and the next stage are asked: a client's request in the words of each.
+//! Requests to applications, authorities and the next stage: a client's request in the protocol of each.
 
 use super::Applications;
 use super::answers::TOO_LARGE;
@@ -38,21 +38,22 @@ use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// What of a client's request no application is told.
+/// The parts of a client's request that no application gets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hidden<'h> {
     /// The cookie with this name.
     pub cookie: Option<&'h str>,
-    /// Fields that only a server which decides may give, in any spelling.
+    /// Fields that only a deciding server may set, in any spelling.
     pub fields: &'h [FieldName],
-    /// The field in which proxies name their client; the application is told it with the client's address.
+    /// The field in which proxies name their client; in it, the application gets the client's address.
     pub client: Option<&'h FieldName>,
 }
 
 impl Hidden<'_> {
-    /// Has those dropped that are not given, and the client told where its proxies name it.
+    /// Drops the hidden fields that were not given, and sets the field that names the client, if there is
+    /// one.
     fn drop_from(self, given: &mut Cow<'_, [request::FieldOverride]>, client: IpAddr) {
-        // what has that name already is told for itself
+        // a forwarding field is written on its own
         let told = self.client.filter(|name| !is_forwarding(name.as_str()));
         if let Some(name) = told.filter(|name| !given.iter().any(|(known, _)| name.is(known))) {
             let client = client.to_canonical();
@@ -67,8 +68,8 @@ impl Hidden<'_> {
     }
 }
 
-/// What is asked of the next stage, which asks these applications, for this client. Of one that `knows_no_rules`
-/// nothing is asked but what was judged.
+/// The request to the next stage, which asks these applications, for this client. A stage that
+/// `knows_no_rules` only gets what was judged.
 ///
 /// # Errors
 /// The path is read in more than one way.
@@ -114,7 +115,7 @@ pub fn ask_stage(
         trace: asked.trace.as_deref().map(ExchangeTrace::told),
     };
     let mut text = Vec::with_capacity(1024);
-    // what is asked of the server as a whole has no path
+    // a request for the server as a whole (`OPTIONS *`) has no path
     let judged = request.path().ok().filter(|_| knows_no_rules && head.path.starts_with(b"/"));
     let (written, copy) = stage::write(head, judged.as_deref(), &origin, &mut text)?;
     let (method, key, owner) = (head.method, hash(head.target), RequestOwner::default());
@@ -123,40 +124,42 @@ pub fn ask_stage(
     Ok(ApplicationRequest { copy: Some(copy), trace, ..ask })
 }
 
-/// What an exchange must remember for its answer.
+/// What an exchange remembers for its answer.
 #[derive(Clone)]
 pub struct ExchangeTag {
-    /// Whose it is.
+    /// The site and route of the request.
     pub destination: Destination,
-    /// The content whose numbers those of the destination and of the rule were when it was asked.
+    /// The content that the numbers of the destination and of the rule belong to.
     pub content: u64,
-    /// Under what number it is known in logs.
+    /// The number of the request in logs.
     pub id: u128,
-    /// The user who asks, for the log, if he has proved who he is.
+    /// The user, for the log, if the user has proved who they are.
     pub user: Option<Box<[u8]>>,
     /// The rule of the site that asks, if an [authority](settings::ForwardAuthSettings) is asked.
     pub rule: Option<u16>,
-    /// Where it stands in a trace, if this server stands there.
+    /// The exchange's place in a trace, if this server records or passes on one.
     pub trace: Option<Box<ExchangeTrace>>,
 }
 
-/// Spans of servers that decide are numbered from here on, below that of the request; those of attempts are from 1 on.
+/// The first number for spans of deciding servers, below the span of the request; spans of attempts have
+/// numbers from 1 on.
 const DECISIONS: u32 = 1 << 16;
 
-/// Where an exchange stands in a trace.
+/// The place of an exchange in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExchangeTrace {
-    /// Where the request stands.
+    /// The request's place.
     pub place: RequestTrace,
-    /// What the spans of attempts are numbered from: the span of the request, or another for each server that decides.
+    /// The span from which the spans of attempts are numbered: that of the request, or another for each
+    /// deciding server.
     pub asking: TraceContext,
-    /// When the request was looked at, in nanoseconds.
+    /// When processing of the request began, in nanoseconds.
     pub processed_ns: u64,
 }
 
 impl ExchangeTrace {
-    /// Of an application or the next stage, or of a server that decides, before which so many have let the request
-    /// through.
+    /// The place of an exchange with an application or the next stage, or with a deciding server, if
+    /// `decision` says how many have let the request through before it.
     pub fn new(place: RequestTrace, decision: Option<usize>, processed_ns: u64) -> ExchangeTrace {
         let context = place.context;
         let asking = decision.map_or(context, |before| {
@@ -171,7 +174,7 @@ impl ExchangeTrace {
         Some(self.asking).filter(|asking| asking.is_sampled())
     }
 
-    /// What others are told.
+    /// The trace context that other servers get.
     pub fn told(&self) -> ToldTrace {
         let context = match self.recorded() {
             Some(asking) => asking.next(asking.child_id(1), true),
@@ -181,23 +184,24 @@ impl ExchangeTrace {
     }
 }
 
-/// What a client is told who asks for a tunnel where there is none.
+/// The text for a client that asks for a tunnel where there is none.
 pub const NO_TUNNEL: &str = "There is no such tunnel here";
 
 /// Why an application is not asked.
 pub enum Unasked {
-    /// Its request would not be the one that was judged.
+    /// The request would not be the one that was judged.
     Refused(TargetRefusal),
-    /// The body of the request is larger than it may be.
+    /// The body of the request is larger than allowed.
     TooLarge,
-    /// Content and applications are replaced together: this one has no script to run.
+    /// The application has no script for this request, although content and applications are replaced
+    /// together.
     NoScript,
-    /// The request is for a tunnel, and the application takes no such.
+    /// The request is for a tunnel, and the application does not take tunnels.
     NoTunnel,
 }
 
 impl Unasked {
-    /// What the client is told, and under which status.
+    /// The status and text for the client.
     pub fn told(&self) -> (u16, &'static str) {
         match self {
             Unasked::Refused(refused) => (refused.status(), refused.reason()),
@@ -208,11 +212,11 @@ impl Unasked {
     }
 }
 
-/// What is asked of an application. `values` are those of fields that differ from request to request, where these
-/// fields stand for the client's.
+/// The request to an application. `values` are the values of fields that differ between requests, where
+/// such fields replace the client's.
 ///
 /// # Errors
-/// Why it is not asked.
+/// The reason why the application is not asked.
 pub fn ask(
     application: &Application,
     request: &Request<'_>,
@@ -232,7 +236,7 @@ pub fn ask(
             return Err(Unasked::Refused(TargetRefusal::Ambiguous("The path cannot be read")));
         }
     };
-    // a receiver reads the path that the client sent, whichever way it gets that
+    // a receiver reads the path that the client sent, whether it gets the request or the connection
     let rewritten = asked.destination.rewritten.as_deref();
     let rewritten = rewritten.filter(|_| !application.is_relayed());
     let most_bytes = application.settings().bodies().most_bytes;
@@ -271,7 +275,7 @@ pub fn ask(
     let mut text = Vec::with_capacity(1024);
     match application.settings() {
         settings::ApplicationSettings::Proxy(settings) => {
-            // where each is told its own name, it is put in when it is known who is asked
+            // where each upstream gets its own name, that is put in when the upstream is chosen
             let authority = application.authority(0);
             let written = request::write(&asked, authority, &settings.request, &mut text)
                 .map_err(Unasked::Refused)?;
@@ -329,7 +333,7 @@ pub fn ask(
                 id: 0..0,
                 given: Box::default(),
             };
-            // a route to programs has many of them: the path tells which one speaks
+            // a route to programs has many of them: the path decides which one answers
             let is_launched = matches!(
                 application.settings().group().to.first(),
                 Some(settings::UpstreamAddress::Launched(_))
@@ -340,15 +344,15 @@ pub fn ask(
             let ask = ApplicationRequest::new(head.method, key, owner, text, written);
             Ok(ApplicationRequest { log, trace: recorded, ..ask })
         }
-        // it is offered the request itself
+        // the receiver gets the request itself
         settings::ApplicationSettings::HandOver(_)
         | settings::ApplicationSettings::Inside(_)
         | settings::ApplicationSettings::Tcp(_) => Err(Unasked::NoScript),
     }
 }
 
-/// What a server gets of a connection that is passed on as it is, before anything of the client's: whose it is, if it
-/// is to be told that.
+/// The first bytes that a server of a passed-on connection gets, before any of the client's: the PROXY
+/// header, if the server gets one.
 pub fn ask_passed(
     application: &Application,
     request: &Request<'_>,
@@ -369,16 +373,16 @@ pub fn ask_passed(
     ApplicationRequest { preface, ..ask }
 }
 
-/// What a client says of the content it wants, and of how it has it already. A server that decides is asked for
-/// something else, and would answer with a part of that or with 304.
+/// The fields in which a client states conditions and ranges for the content. A deciding server gets none
+/// of them: it is asked for something else, and could answer with a part of that or with 304.
 const OF_CONTENT: [&str; 6] =
     ["If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range", "Range"];
 
-/// What is asked of a server that says whether a request may pass. `judged` is the path it is asked about, where that
-/// is not the request's own.
+/// The request to a server that decides whether a request may pass. `judged` is the path that it must
+/// judge, where that is not the request's own.
 ///
 /// # Errors
-/// Why it is not asked.
+/// The reason why the server is not asked.
 pub fn ask_authority(
     application: &Application,
     request: &Request<'_>,
@@ -431,7 +435,7 @@ pub fn ask_authority(
     Ok(with_sign_in(ApplicationRequest { trace, ..ask }, proxy, request, asker))
 }
 
-/// The same, with where a sign-in may be kept that counts for a connection.
+/// Adds the place where a sign-in that counts for a connection may be kept.
 fn with_sign_in(
     ask: ApplicationRequest,
     settings: &settings::ProxySettings,
@@ -451,7 +455,7 @@ fn with_sign_in(
     ApplicationRequest { sign_in, shows_sign_in, ..ask }
 }
 
-/// The whole address of what a request is for, as its client has it.
+/// The full URL of the request, as its client has it.
 fn client_url(head: &Head<'_>, from: From, uri: &[u8]) -> Vec<u8> {
     let theirs = match from.is_trusted {
         true => ClientUrl::of(head, from.family, from.elements),
@@ -461,8 +465,8 @@ fn client_url(head: &Head<'_>, from: From, uri: &[u8]) -> Vec<u8> {
     [scheme, theirs.host.as_deref().unwrap_or(head.authority), uri].concat()
 }
 
-/// What a request is for, in the form in which rules judge it and files are found: another form of it, such as
-/// `//`, could be judged as something else.
+/// The target of a request, in the form in which rules judge it and files are found: another form of it,
+/// with `//` for instance, could be judged as something else.
 fn judged_target(request: &Request<'_>, judged: Option<&[u8]>) -> Vec<u8> {
     let (head, normal) = (request.head, request.path());
     let Some(path) = judged.or(normal.as_deref().ok()) else { return head.target.to_vec() };
@@ -475,29 +479,29 @@ fn judged_target(request: &Request<'_>, judged: Option<&[u8]>) -> Vec<u8> {
     target
 }
 
-/// What a script says goes to the log, with its request.
+/// The log for the messages of a script, with their request.
 fn log_of(script: &[u8], request: u128) -> ScriptLog {
     let script: Box<[u8]> = script.into();
     Box::new(move |said| log::scripts::log(&script, request, said))
 }
 
-/// Who asks an application, and what decides which upstream is asked and when. What proxies say of the client is read
-/// for this, and not again for the place of the exchange.
+/// The client that asks an application, and what decides which upstream is asked and when. Forwarding
+/// fields are read once, for this and for the place of the exchange.
 #[derive(Clone, Copy)]
 pub struct Asker {
     local: SocketAddr,
-    /// The client, and its port; 0 if that is not known, as of one behind a proxy.
+    /// The client and its port; 0 if the port is not known, as for a client behind a proxy.
     source: SocketAddr,
     from: From,
     tunnel: Option<Tunnel>,
     key: u64,
     owner: RequestOwner,
-    /// Its connection carries requests of many clients.
+    /// Whether its connection carries requests of many clients.
     is_of_many: bool,
 }
 
 impl Asker {
-    /// Who asks this application by this request.
+    /// The client of this request, for this application.
     pub fn of(
         request: &Request<'_>,
         application: &Application,
@@ -528,17 +532,17 @@ impl Asker {
         Asker { local, source, from, tunnel, key, owner, is_of_many }
     }
 
-    /// What the request is balanced by, and its place among those that wait.
+    /// The key by which the request is balanced, and its place among those that wait.
     pub fn place(&self) -> (u64, RequestOwner) {
         (self.key, self.owner)
     }
 
-    /// The client, as trusted proxies tell it.
+    /// The client, as trusted proxies state it.
     pub fn client(&self) -> IpAddr {
         self.from.client
     }
 
-    /// The same as a receiver is told it: of a client that a field names no port is known.
+    /// The client's address as a receiver gets it: where a field names the client, the port is not known.
     pub fn client_address(&self, peer: &Peer) -> SocketAddr {
         let is_nearest = self.from.client == self.from.nearest;
         let port = if is_nearest { peer.address().port() } else { 0 };
@@ -546,23 +550,23 @@ impl Asker {
     }
 }
 
-/// What a process believes of those it stands behind.
+/// The party from which a process takes a request's addresses: its peer, or the stage before.
 #[derive(Clone, Copy)]
 pub struct Standpoint<'s> {
     /// Proxies that are trusted.
     pub trusted: &'s TrustedProxies,
-    /// Which stage it is; `None` if it is the whole server.
+    /// The stage that this process is; `None` if it is the whole server.
     pub role: Option<Role>,
 }
 
 impl Standpoint<'_> {
-    /// Where the client has come to: of a process that stands behind another, as that one says.
+    /// The address that the client has reached: in a process behind another stage, as that stage says.
     fn local_of(self, peer: &Peer, head: &Head<'_>) -> SocketAddr {
         let told = if self.is_behind() { stage::local(head) } else { None };
         told.unwrap_or(peer.local)
     }
 
-    /// The client, and its port: of a process that stands behind another, as that one says.
+    /// The client and its port: in a process behind another stage, as that stage says.
     fn source_of(self, peer: &Peer, head: &Head<'_>, client: IpAddr) -> SocketAddr {
         match self.is_behind() {
             true => SocketAddr::new(client, stage::port(head)),
@@ -570,7 +574,8 @@ impl Standpoint<'_> {
         }
     }
 
-    /// What the client makes of its stream of HTTP/2: of a process that stands behind another, as that one says.
+    /// The tunnel that the client's stream of HTTP/2 becomes: in a process behind another stage, as that
+    /// stage says.
     pub fn tunnel_of(self, head: &Head<'_>) -> Option<Tunnel> {
         let told = if self.is_behind() { stage::tunnel(head) } else { None };
         told.or(head.tunnel)
@@ -581,7 +586,7 @@ impl Standpoint<'_> {
     }
 }
 
-/// What a request is balanced by.
+/// The key by which a request is balanced.
 fn key(key: &BalanceKey, head: &Head<'_>, client: IpAddr) -> u64 {
     let of_client = || match client {
         IpAddr::V4(ip) => hash(&ip.octets()),

@@ -1,4 +1,5 @@
-//! Connections to applications that wait for their next request: of a loop, or of all threads.
+//! Connections to applications that wait for their next request: those of a loop, or those of all
+//! threads.
 
 use forebay_conn::SocketId;
 use forebay_upstream::pool::ConnectionPool;
@@ -7,14 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Connections that wait for their next request: a loop's own, or those that threads share.
 #[derive(Debug)]
 pub enum Pools {
-    /// Of this loop, which [says](Pools::stirred) what comes on them.
+    /// The connections of this loop, which [reports](Pools::stirred) their events.
     Own(ConnectionPool),
-    /// Of all threads.
+    /// The connections of all threads.
     Shared(Arc<Mutex<ConnectionPool>>),
 }
 
 impl Pools {
-    /// Does something with them.
+    /// Calls `act` with the connections.
     pub fn with<R>(&mut self, act: impl FnOnce(&mut ConnectionPool) -> R) -> R {
         match self {
             Pools::Own(pool) => act(pool),
@@ -22,15 +23,16 @@ impl Pools {
         }
     }
 
-    /// Something has come on a socket that no request waits for. The loop that has heard of it is not the one that takes
-    /// connections out of what threads share, so these are looked at when they are taken.
+    /// Notes an event on a socket that no request waits for. Only a loop's own connections use this:
+    /// shared ones may be taken by any thread, so they are checked when they are taken.
     pub fn stirred(&mut self, socket: SocketId, now_ms: u64) {
         if let Pools::Own(pool) = self {
             pool.stirred(socket, now_ms);
         }
     }
 
-    /// Once in a while those are closed that have ended. Threads do not wait for one another for that.
+    /// Closes connections that have ended, from time to time. Threads do not wait for one another for
+    /// that.
     #[inline]
     pub fn look(&mut self, now_ms: u64) {
         match self {

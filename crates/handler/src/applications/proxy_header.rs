@@ -1,11 +1,11 @@
-//! The PROXY header that tells an application, before a request, which client its connection is for; versions
-//! 1 and 2. `forebay_conn::proxy` reads such headers.
+//! The PROXY header, versions 1 and 2, in which an application gets the client of a connection before its
+//! request. `forebay_conn::proxy` reads such headers.
 
 use forebay_conn::Peer;
 use forebay_upstream::settings::ProxyProtocol;
 use std::net::{IpAddr, SocketAddr};
 
-/// The client's address and its port; 0 where only a proxy before this server knows that.
+/// The client's address and its port; 0 where only a proxy before this server knows the port.
 pub(super) fn source_of(peer: &Peer, client: IpAddr) -> SocketAddr {
     let address = peer.address();
     let port =
@@ -13,7 +13,7 @@ pub(super) fn source_of(peer: &Peer, client: IpAddr) -> SocketAddr {
     SocketAddr::new(client, port)
 }
 
-/// The PROXY header that a connection for a client at this address begins with, which has reached `to`.
+/// The PROXY header for a connection of the client at `from`, which has reached `to`.
 pub(super) fn preface(way: ProxyProtocol, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
     let (source, target) = (from.ip().to_canonical(), to.ip().to_canonical());
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(v1(&six), "PROXY TCP6 2001:db8::1 ::1 4711 443\r\n");
         let unix = Peer::new(Peer::UNIX, Peer::UNIX);
         assert_eq!(v1(&unix), "PROXY UNKNOWN\r\n");
-        // whom a proxy before this server has named, of whom it knows no port
+        // a client that a proxy before this server has named, without its port
         let named = source_of(&four, "203.0.113.9".parse().unwrap());
         let header = preface(ProxyProtocol::V1, named, four.local);
         assert_eq!(header, b"PROXY TCP4 203.0.113.9 10.0.0.1 0 80\r\n");

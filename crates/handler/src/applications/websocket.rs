@@ -1,5 +1,6 @@
-//! The handshake of a WebSocket that is asked for by HTTP/2 (RFC 8441) of an application that speaks HTTP/1.1:
-//! its client sends no key, and is not shown the answer to one (RFC 8441 §5), so both are ours.
+//! The handshake of a WebSocket that is asked for over HTTP/2 (RFC 8441) from an application that speaks
+//! HTTP/1.1. The client sends no key and does not see the answer to one (RFC 8441 §5), so this server
+//! makes the key and checks the answer.
 
 use base64ct::{Base64, Encoding};
 use forebay_http::response::Response;
@@ -8,19 +9,19 @@ use sha1::{Digest, Sha1};
 /// The field with the key.
 pub(crate) const KEY: &str = "Sec-WebSocket-Key";
 
-/// The field with the answer to it.
+/// The field with the answer to the key.
 pub(crate) const ACCEPT: &str = "Sec-WebSocket-Accept";
 
-/// What every server of WebSockets knows (RFC 6455 §1.3).
+/// The constant of the WebSocket handshake (RFC 6455 §1.3).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// The key of a request with this number: 16 bytes that do not come again (RFC 6455 §4.1). It keeps nothing
-/// secret: it shows that the application has understood what it was asked for.
+/// The key of a request with this number: 16 bytes that never come again (RFC 6455 §4.1). The key keeps
+/// nothing secret: the answer to it shows that the application has understood the handshake.
 pub(crate) fn key(request: u128) -> String {
     Base64::encode_string(&request.to_be_bytes())
 }
 
-/// What it is to answer to a key (RFC 6455 §4.2.2).
+/// The right answer to a key (RFC 6455 §4.2.2).
 pub(crate) fn accept(key: &str) -> String {
     Base64::encode_string(&Sha1::new().chain_update(key).chain_update(GUID).finalize())
 }

@@ -1,7 +1,7 @@
-//! Certificates by ACME: which sites want one, and what they show until there is one;
-//! `acme_thread` of the server gets them.
+//! Certificates by ACME: which sites want one, and what they show until there is one. `acme_thread` of
+//! the server gets the certificates.
 //!
-//! What the thread gets are files, taken over as those are that an operator changes. Requests and
+//! The thread gets files, which are taken over like files that an operator changes. Requests and
 //! handshakes of the authority are answered from [`AcmePlan`].
 
 use forebay_acme::{
@@ -19,34 +19,35 @@ use std::time::Duration;
 #[cfg(feature = "acme")]
 use std::time::SystemTime;
 
-/// Beneath this an authority asks whether a name is ours (RFC 8555 §8.3).
+/// The path prefix under which an authority checks that a name is ours (RFC 8555 §8.3).
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
-/// A self-signed certificate is good for as long, and made anew by each restart.
+/// How long a self-signed certificate is valid; each restart makes it anew.
 #[cfg(feature = "acme")]
 const TEMPORARY: Duration = Duration::from_secs(24 * 3600);
 
-/// Where programs look for the authorities that a system trusts.
+/// The directories where programs look for the authorities that a system trusts.
 pub const ROOTS: [&str; 4] =
     ["/etc/ssl", "/etc/pki", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates"];
 
-/// What is wanted, and from which authority.
+/// The wanted certificates, and their authority.
 pub struct AcmePlan {
-    /// Which authority, and how it is asked.
+    /// The authority, and how it is asked.
     pub authority: AuthoritySettings,
-    /// Each certificate that is wanted.
+    /// The wanted certificates.
     pub wanted: Vec<WantedCertificate>,
-    /// By site, in the order of the configuration: whether it wants one.
+    /// Whether each site wants a certificate, in the order of the configuration.
     sites: Vec<bool>,
-    /// What the authority is answered.
+    /// The answers to the authority's challenges.
     pub answers: Arc<ChallengeAnswers>,
 }
 
 impl AcmePlan {
-    /// What `config` wants; `None` if that is nothing. What authorities are answered is as it was `before`.
+    /// The certificates that `config` wants; `None` if there are none. Answers to authorities are kept
+    /// from `before`.
     ///
     /// # Errors
-    /// When it is not known which authorities to trust.
+    /// [`NoRoots`] if it is not known which authorities to trust.
     pub fn new(
         config: &Config,
         before: Option<&AcmePlan>,
@@ -79,8 +80,8 @@ impl AcmePlan {
         Ok(Some(Arc::new(AcmePlan { authority, wanted, sites, answers })))
     }
 
-    /// The answer to a request for `path` of a site, by its place in the configuration, if an authority has
-    /// asked that.
+    /// The answer to a request for `path` of a site, by its place in the configuration, if the path is an
+    /// authority's challenge.
     pub fn answer(&self, site: usize, path: &[u8]) -> Option<String> {
         let token = path.strip_prefix(CHALLENGES)?;
         if self.sites.get(site) != Some(&true) {
@@ -96,10 +97,10 @@ impl AcmePlan {
     }
 }
 
-/// It is not known which authorities to trust when the authority is asked.
+/// No trusted authorities are known for requests to the ACME authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoRoots {
-    /// The file that should say it; `None` for what the system trusts.
+    /// The file that should have them; `None` for those that the system trusts.
     pub ca: Option<PathBuf>,
 }
 
@@ -122,7 +123,7 @@ fn roots(ca: Option<&Path>) -> Result<Roots, NoRoots> {
     found.ok_or_else(|| NoRoots { ca: ca.map(Path::to_owned) })
 }
 
-/// Where a site's certificate comes from.
+/// The source of a site's certificate.
 #[derive(Clone)]
 pub(crate) struct CertificateSource {
     storage: Storage,
@@ -134,13 +135,13 @@ impl CertificateSource {
         CertificateSource { storage: config.acme.files(), names: wanted.names }
     }
 
-    /// Its file.
+    /// The file of the certificate.
     pub(crate) fn file(&self) -> PathBuf {
         self.storage.certificate(&self.names)
     }
 
-    /// What is shown: the certificate, else one that was for other hosts besides, else one that nobody
-    /// has signed. Says whether it is the last.
+    /// The pair that is shown: the certificate, else one for the same and other hosts, else a self-signed
+    /// one. The flag says whether it is self-signed.
     ///
     /// # Errors
     /// Lack of random numbers.
@@ -157,20 +158,21 @@ impl CertificateSource {
     }
 }
 
-/// Without the feature there is none: the configuration has refused sites that want one.
+/// Stands in for the self-signed certificate without the feature; the configuration has refused sites
+/// that want one.
 #[cfg(not(feature = "acme"))]
 fn temporary(_: &Names) -> Result<Pair, PairError> {
     Pair::read(&[], &[])
 }
 
-/// A self-signed certificate, so that handshakes go on and redirects work.
+/// A self-signed certificate, so that handshakes succeed and redirects work.
 #[cfg(feature = "acme")]
 fn temporary(names: &Names) -> Result<Pair, PairError> {
     let unmade = |error: rcgen::Error| PairError::Broken(error.to_string());
     let key = KeyPair::generate().map_err(unmade)?;
     let mut params = CertificateParams::new(names.all()).map_err(unmade)?;
     let now = SystemTime::now();
-    // clocks differ
+    // clocks differ between machines
     params.not_before = (now - TEMPORARY).into();
     params.not_after = (now + TEMPORARY).into();
     let certificate = params.self_signed(&key).map_err(unmade)?;

@@ -1,4 +1,4 @@
-//! What sites ask of their clients: the authorities and lists are read here.
+//! The demands of sites on their clients: authorities and lists of revoked certificates are read here.
 
 use super::{CertificateError, Owner, read};
 use forebay_config::{AskClients, ClientCertificates as ClientFiles};
@@ -6,10 +6,10 @@ use forebay_tls::{Authorities, ClientAuth, ClientVerification, Revoked};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What clients are asked for, and when each list of revoked certificates expires.
+/// The demands on clients, and when each list of revoked certificates expires.
 type ClientDemand = (Option<Arc<ClientVerification>>, Vec<(PathBuf, i64)>);
 
-/// What `owner` asks of its clients: certificates with this name, or any.
+/// Reads the demands of `owner` on its clients: certificates with this name, or with any.
 pub(super) fn open(
     owner: &Owner,
     files: &ClientFiles,
@@ -39,7 +39,7 @@ pub(super) fn open(
 /// The authorities in a file.
 ///
 /// # Errors
-/// What is wrong with it.
+/// An error in the file.
 pub fn authorities(path: &Path) -> Result<Authorities, CertificateError> {
     let wrong = |error| CertificateError::ClientFile { path: path.to_owned(), error };
     Authorities::read(&read(path)?).map_err(wrong)
@@ -48,7 +48,7 @@ pub fn authorities(path: &Path) -> Result<Authorities, CertificateError> {
 /// The lists of revoked certificates in a file.
 ///
 /// # Errors
-/// What is wrong with it.
+/// An error in the file.
 pub fn revoked(path: &Path) -> Result<Revoked, CertificateError> {
     let wrong = |error| CertificateError::ClientFile { path: path.to_owned(), error };
     Revoked::read(&read(path)?).map_err(wrong)

@@ -1,22 +1,22 @@
-//! Which site asks for what of its clients.
+//! The demands of each site on its clients.
 
 use super::HeldCertificate;
 use forebay_config::{AskClients, Config};
 use forebay_conn::peer::ClientPolicy;
 
-/// What is asked of the clients of a site.
+/// The demands of a site on its clients.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
-    /// What they are asked for on a connection of the site; `None` within if that is nothing, and without if
-    /// the site has no certificate, so that it has no connections of its own.
+    /// The policy for connections to the site. The inner `None` says that nothing is asked; the outer one
+    /// that the site has no certificate, and so no connections of its own.
     pub(super) policy: Option<Option<ClientPolicy>>,
-    /// Nobody is served without one.
+    /// Whether a client without a certificate is refused.
     pub(super) is_required: bool,
-    /// Clients that have come without TLS are led to it, and asked there.
+    /// Whether clients without TLS are redirected to it, and asked there.
     pub(super) is_redirected: bool,
 }
 
-/// What is asked of the clients of each site; nothing if no site asks for anything.
+/// The demands of each site on its clients; empty if no site asks for anything.
 pub(super) fn demands(config: &Config, with_pairs: &[HeldCertificate]) -> Vec<Demand> {
     if with_pairs.iter().all(|held| held.identity.clients().is_none()) {
         return Vec::new();

@@ -14,7 +14,7 @@ pub enum CertificateError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// A certificate or its key is wrong.
@@ -23,40 +23,40 @@ pub enum CertificateError {
         certificate: PathBuf,
         /// The file of the key.
         key: PathBuf,
-        /// What is wrong.
+        /// The error.
         error: PairError,
     },
     /// A file about certificates of clients cannot be used.
     ClientFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         error: ClientsError,
     },
     /// Files about certificates of clients that do not go together.
     Clients {
-        /// Whose.
+        /// The owner of the files.
         owner: Owner,
-        /// What is wrong.
+        /// The error.
         error: ClientsError,
     },
-    /// Pairs that do not go together.
+    /// Pairs that contradict one another.
     Names {
-        /// Whose.
+        /// The owner of the pairs.
         owner: Owner,
-        /// What is wrong.
+        /// The error.
         error: IdentityError,
     },
     /// A file of tokens cannot be used.
     Token {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         error: TokensError,
     },
-    /// It is not known which authorities to trust when ACME's is asked.
+    /// No trusted authorities are known for requests to the ACME authority.
     Roots(NoRoots),
-    /// It is not known which authorities to trust when applications are asked.
+    /// No trusted authorities are known for TLS to applications.
     SystemRoots(NoSystemRoots),
     /// A file of authorities has none.
     NoAuthority {
@@ -67,10 +67,10 @@ pub enum CertificateError {
     Keys {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         error: KeysError,
     },
-    /// There are no random numbers.
+    /// The system gives no random numbers.
     Tickets(String),
 }
 
@@ -111,7 +111,7 @@ impl fmt::Display for CertificateError {
 
 impl std::error::Error for CertificateError {}
 
-/// This machine says of no authority that it is trusted.
+/// The machine has no list of trusted authorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSystemRoots;
 

@@ -1,4 +1,4 @@
-//! Files that were read, with what they were then, so that a change is noticed.
+//! Files that were read, with their stamps at that time, so that a change is noticed.
 
 use super::{CertificateError, Owner, Tokens, clients, read};
 use crate::certificates::acme;
@@ -10,13 +10,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A file that is no certificate, and what is in it.
+/// A file other than a certificate, and its content.
 pub(super) struct HeldFile<T> {
     pub(super) path: PathBuf,
     pub(super) value: Arc<T>,
-    /// How it is read.
+    /// The function that reads the file.
     pub(super) read: fn(&Path) -> Result<T, CertificateError>,
-    /// What the file was when it was read.
+    /// The stamp of the file when it was read.
     pub(super) stamp: Option<FileStamp>,
 }
 
@@ -24,18 +24,18 @@ pub(super) struct HeldFile<T> {
 #[derive(Clone)]
 pub(super) struct HeldCertificate {
     pub(super) owner: Owner,
-    /// Its files.
+    /// The files of the certificates.
     pub(super) files: CertificateFiles,
     pub(super) identity: Arc<Identity>,
-    /// Its certificate is self-signed, until ACME has got one.
+    /// Whether the certificate is self-signed, until ACME has got one.
     pub(super) is_temporary: bool,
     /// When lists of revoked certificates expire, in seconds since 1970.
     pub(super) lists: Vec<(PathBuf, i64)>,
-    /// What seals its tickets: it outlives a reload.
+    /// The keys of its session tickets, which outlive a reload.
     pub(super) tickets: Arc<TicketSealer>,
     /// Whether its clients may speak HTTP/2.
     pub(super) with_http2: bool,
-    /// What its files were when they were read.
+    /// The stamps of the files when they were read.
     pub(super) stamps: Stamps,
 }
 
@@ -44,9 +44,9 @@ pub(super) struct HeldCertificate {
 pub(super) struct CertificateFiles {
     pub(super) pairs: KeyPairs,
     pub(super) clients: ClientFiles,
-    /// The name that certificates of clients must have; any is good without.
+    /// The name that clients' certificates must have; `None` accepts any.
     pub(super) name: Option<String>,
-    /// Where its certificate comes from, if that is by ACME; its file is one of the pairs.
+    /// The source of the certificate, if that is ACME; its file is one of the pairs.
     pub(super) acme: Option<acme::CertificateSource>,
 }
 
@@ -56,10 +56,10 @@ impl CertificateFiles {
     }
 }
 
-/// What files were when looked at; `None` where that could not be told.
+/// The stamps of files when they were looked at; `None` where a stamp could not be read.
 pub type Stamps = Vec<Option<FileStamp>>;
 
-/// What a file was when looked at: another one, or another content, has another stamp.
+/// The state of a file when it was looked at: another file, or other content, has another stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStamp {
     pub(super) device: u64,
@@ -70,7 +70,7 @@ pub struct FileStamp {
 }
 
 impl FileStamp {
-    /// What the file is now; `None` if that cannot be told.
+    /// The stamp of the file now; `None` if it cannot be read.
     pub fn of(path: &Path) -> Option<FileStamp> {
         let found = fs::metadata(path).ok()?;
         Some(FileStamp {
@@ -83,22 +83,22 @@ impl FileStamp {
     }
 }
 
-/// What opens tickets, and what was asked of the clients that have them.
+/// The keys of session tickets, and the demands on the clients that have such tickets.
 pub(super) struct KnownTickets {
     pub(super) asked: Option<[u8; 32]>,
     pub(super) tickets: Arc<TicketSealer>,
 }
 
 impl HeldCertificate {
-    /// Reads the files of `owner`. What sealed its tickets before does so again, unless other things are asked of
-    /// its clients now: a session does not outlive that.
+    /// Reads the files of `owner`. The keys of its session tickets are kept, unless the demands on its
+    /// clients have changed: a session does not outlive that.
     pub(super) fn open(
         owner: Owner,
         files: CertificateFiles,
         before: Option<&KnownTickets>,
         with_http2: bool,
     ) -> Result<HeldCertificate, CertificateError> {
-        // before they are read: what changes meanwhile is noticed afterwards
+        // taken before the files are read, so that a change in between is noticed later
         let stamps = files.all().map(|path| FileStamp::of(path)).collect();
         let (read, is_temporary) = match &files.acme {
             None => (self::pairs(&files.pairs)?, false),
@@ -135,13 +135,13 @@ impl HeldCertificate {
         })
     }
 
-    /// The same, with what its files are now.
+    /// The same certificates, read from their files now.
     pub(super) fn again(&self) -> Result<HeldCertificate, CertificateError> {
         let known = self.known_tickets();
         HeldCertificate::open(self.owner.clone(), self.files.clone(), Some(&known), self.with_http2)
     }
 
-    /// What opens the tickets that its clients have.
+    /// The keys of the session tickets that clients have.
     pub(super) fn known_tickets(&self) -> KnownTickets {
         KnownTickets {
             asked: self.identity.clients().map(|clients| clients.stamp()),
@@ -149,7 +149,7 @@ impl HeldCertificate {
         }
     }
 
-    /// What its files are now. One that cannot be looked at, or is not there, is what it was.
+    /// The stamps of the files now. A file that cannot be read, or does not exist, keeps its stamp.
     pub(super) fn stamps_now(&self) -> Stamps {
         let known = self.stamps.iter();
         self.files.all().zip(known).map(|(path, known)| FileStamp::of(path).or(*known)).collect()
@@ -165,12 +165,12 @@ impl<T> HeldFile<T> {
         Ok(HeldFile { path: path.to_owned(), value: Arc::new(read(path)?), read, stamp })
     }
 
-    /// What its file is now. One that cannot be looked at, or is not there, is what it was.
+    /// The stamp of the file now. A file that cannot be read, or does not exist, keeps its stamp.
     pub(super) fn stamp_now(&self) -> Option<FileStamp> {
         FileStamp::of(&self.path).or(self.stamp)
     }
 
-    /// The same, with what is in its file now if that has changed.
+    /// The same file, read again if it has changed.
     pub(super) fn renewed(
         &self,
         what: &str,
@@ -208,7 +208,7 @@ pub(super) fn read_keys(path: &Path) -> Result<Keys, CertificateError> {
 /// Certificates with their keys.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first error.
 pub fn pairs(files: &KeyPairs) -> Result<Vec<Pair>, CertificateError> {
     let pairs = files.certificates.iter().zip(&files.keys).map(|(certificate, key)| {
         let pair = Pair::read(&read(certificate)?, &read(key)?);

@@ -1,4 +1,4 @@
-//! Tokens that clients bring (RFC 6750), and the file that they are in.
+//! Tokens that clients bring (RFC 6750), and their file.
 
 use crate::signing::SigningKey;
 use base64ct::{Base64UrlUnpadded, Encoding};
@@ -10,25 +10,25 @@ use std::sync::Arc;
 use std::{fmt, str};
 use subtle::{Choice, ConstantTimeEq};
 
-/// Most bytes of a file of tokens. Hundreds of tokens fit.
+/// The largest file of tokens, in bytes. Hundreds of tokens fit.
 const LONGEST: u64 = 64 * 1024;
 
-/// Some tokens, each of which is good. They do not show up in messages.
+/// A set of tokens, each of which is accepted. They do not appear in messages.
 #[derive(Clone)]
 pub struct Tokens(Arc<[Box<[u8]>]>);
 
 /// Why a file has no tokens.
 #[derive(Debug)]
 pub enum TokensError {
-    /// It cannot be read.
+    /// The file cannot be read.
     Unreadable(io::Error),
-    /// It is longer than a file of tokens can sensibly be.
+    /// The file is longer than a file of tokens can sensibly be.
     TooLong,
-    /// It names none.
+    /// The file has no tokens.
     Empty,
-    /// A line is no token: no client could send it.
+    /// A line that is no token: no client could send it.
     NoToken {
-        /// Its number, from 1.
+        /// The number of the line, from 1.
         line: usize,
     },
 }
@@ -49,7 +49,7 @@ impl Tokens {
         Tokens::read(&bytes)
     }
 
-    /// One in each line. Empty lines, and those that begin with `#`, are passed over.
+    /// Reads one token from each line. Empty lines, and those that begin with `#`, are skipped.
     fn read(bytes: &[u8]) -> Result<Tokens, TokensError> {
         let lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).enumerate();
         let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with(b"#"));
@@ -61,13 +61,14 @@ impl Tokens {
         if tokens.is_empty() { Err(TokensError::Empty) } else { Ok(Tokens(tokens)) }
     }
 
-    /// Whether a request has brought one of them, and nothing else besides.
+    /// Whether a request has one of the tokens in its only `Authorization` field.
     pub fn admit(&self, head: &Head<'_>) -> bool {
         head.only(Name::Authorization).and_then(bearer).is_some_and(|token| self.contains(token))
     }
 
-    /// What a browser that has brought one of them is given to bring instead, until `until_s` seconds since 1970:
-    /// that time and a signature with the token, which goes when the token does.
+    /// The cookie for a browser that has brought one of the tokens, valid until `until_s` seconds since
+    /// 1970. It has that time and a signature with the token, so that it becomes invalid when the token
+    /// is removed.
     pub fn cookie(&self, head: &Head<'_>, until_s: u64) -> Option<String> {
         let token = head.only(Name::Authorization).and_then(bearer)?;
         self.contains(token).then(|| {
@@ -76,7 +77,7 @@ impl Tokens {
         })
     }
 
-    /// Whether this is what [`cookie`](Tokens::cookie) has given, and its time is not over.
+    /// Whether this is a cookie from [`cookie`](Tokens::cookie) whose time is not over.
     pub fn admit_cookie(&self, cookie: &str, now_s: u64) -> bool {
         let read = || {
             let (until_s, mac) = cookie.split_once('.')?;
@@ -90,14 +91,15 @@ impl Tokens {
         self.0.iter().any(|token| SigningKey::new(token).has_signed(text.as_bytes(), &mac))
     }
 
-    /// In a time that says nothing about what is in them, only how long they are.
+    /// Whether this is one of the tokens. The time taken depends only on their lengths, not on their
+    /// bytes.
     fn contains(&self, token: &[u8]) -> bool {
         let equal = self.0.iter().map(|known| known.ct_eq(token));
         equal.fold(Choice::from(0), |any, one| any | one).into()
     }
 }
 
-/// What is signed: nothing else that a token signs reads like it.
+/// The signed text, which differs from all else that a token signs.
 fn signed(until_s: u64) -> String {
     format!("forebay page until {until_s}")
 }
@@ -108,7 +110,7 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(rest.trim_ascii_start())
 }
 
-/// Whether it can be sent (`b64token` of RFC 6750 §2.1).
+/// Whether a line can be sent as a token (`b64token` of RFC 6750 §2.1).
 fn is_token(line: &[u8]) -> bool {
     let text = str::from_utf8(line).unwrap_or("").trim_end_matches('=');
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);

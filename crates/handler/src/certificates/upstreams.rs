@@ -1,5 +1,5 @@
-//! What is read for applications that are spoken with through TLS, and for stages on other machines: whom they must be
-//! signed by, and what they are shown.
+//! Files for TLS to applications and to stages on other machines: the authorities that must have signed
+//! their certificates, and the certificates shown to them.
 
 use super::held::{FileStamp, Stamps};
 use super::{CertificateError, NoSystemRoots, Owner, native_roots, read};
@@ -10,14 +10,14 @@ use forebay_upstream::upstreams::UpstreamTlsFiles;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What was read for some applications, and what the files were then.
+/// The files for some applications, with their stamps when they were read.
 #[derive(Clone)]
 pub(super) struct HeldUpstreamTls {
     pub(super) settings: UpstreamTlsSettings,
     pub(super) files: Arc<UpstreamTlsFiles>,
-    /// Who names them.
+    /// The owner whose configuration names the files.
     pub(super) owner: Owner,
-    /// When that expires, in seconds since 1970.
+    /// When the certificate expires, in seconds since 1970.
     pub(super) not_after_s: Option<i64>,
     pub(super) stamps: Stamps,
 }
@@ -25,7 +25,7 @@ pub(super) struct HeldUpstreamTls {
 /// The authorities that the system trusts.
 ///
 /// # Errors
-/// There are none.
+/// [`NoSystemRoots`] if the system trusts none.
 pub fn system_roots() -> Result<Roots, NoSystemRoots> {
     native_roots::find().ok_or(NoSystemRoots)
 }
@@ -33,7 +33,7 @@ pub fn system_roots() -> Result<Roots, NoSystemRoots> {
 /// Reads the files that these settings name.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first error.
 pub fn of_upstreams(
     settings: &UpstreamTlsSettings,
 ) -> Result<(Option<Roots>, Option<Pair>), CertificateError> {
@@ -66,21 +66,22 @@ pub fn of_upstreams(
     Ok((roots, pair))
 }
 
-/// Those that are named, each as often as it is.
+/// The files that the settings name, each as often as it is named.
 fn named(settings: &UpstreamTlsSettings) -> impl Iterator<Item = &PathBuf> {
     let shown = settings.shows.iter().flat_map(|(certificate, key)| [certificate, key]);
     settings.authorities.iter().chain(shown)
 }
 
 impl HeldUpstreamTls {
-    /// Those of all applications, each once, and of stages on other machines; none where this process asks none.
+    /// The files for all applications, each once, and for stages on other machines; none where this
+    /// process asks no application.
     pub(super) fn open_all(config: &Config) -> Result<Vec<HeldUpstreamTls>, CertificateError> {
         let mut all: Vec<HeldUpstreamTls> = Vec::new();
         let role = config.place.as_ref().map(|place| place.role);
         if let Some(settings) = role.and_then(|role| config.isolated.tls_to(role)) {
             all.push(HeldUpstreamTls::open(settings, Owner::Stages)?);
         }
-        // the stages before it hold no keys that they do not use
+        // the earlier stages hold no keys that they do not use
         if role.is_some_and(|role| role != Role::Respond) {
             return Ok(all);
         }
@@ -99,7 +100,7 @@ impl HeldUpstreamTls {
         settings: UpstreamTlsSettings,
         owner: Owner,
     ) -> Result<HeldUpstreamTls, CertificateError> {
-        // before they are read: what changes meanwhile is noticed afterwards
+        // taken before the files are read, so that a change in between is noticed later
         let stamps = named(&settings).map(|path| FileStamp::of(path)).collect();
         let (roots, pair) = of_upstreams(&settings)?;
         let not_after_s = pair.as_ref().map(|pair| pair.not_after_s);
@@ -116,19 +117,19 @@ impl HeldUpstreamTls {
         self.settings.shows.as_ref().map(|(certificate, _)| certificate.as_path())
     }
 
-    /// What its files are now. One that cannot be looked at, or is not there, is what it was.
+    /// The stamps of the files now. A file that cannot be read, or does not exist, keeps its stamp.
     pub(super) fn stamps_now(&self) -> Stamps {
         let known = self.stamps.iter();
         self.files().zip(known).map(|(path, known)| FileStamp::of(path).or(*known)).collect()
     }
 
-    /// The same, with what is in its files now if they have changed.
+    /// The same, with the files read again if they have changed.
     pub(super) fn renewed(
         &self,
         taken: &mut Vec<String>,
         errors: &mut Vec<CertificateError>,
     ) -> HeldUpstreamTls {
-        // the supervisor looks after those of stages
+        // the supervisor checks those of stages
         if self.owner != Owner::Stages && self.stamps_now() != self.stamps {
             match HeldUpstreamTls::open(self.settings.clone(), self.owner.clone()) {
                 Ok(renewed) => {

@@ -1,4 +1,4 @@
-//! What an operator is warned of: certificates that expire, hosts without one, lists that have expired.
+//! Warnings for the operator: certificates that expire, hosts without one, lists that have expired.
 
 use super::held::HeldCertificate;
 use super::{Certificates, Owner};
@@ -7,20 +7,20 @@ use forebay_site::rules::Host;
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-/// A certificate that expires in fewer days than these should have been replaced: those that are replaced
-/// by a program are when they have a month to live.
+/// How many days before its expiry a certificate is late: programs replace certificates that have a month
+/// to live.
 pub const SOON_DAYS: i64 = 21;
 
 /// A certificate, and when it expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// Whose it is.
+    /// The owner of the certificate.
     pub owner: Owner,
-    /// Its file.
+    /// The file of the certificate.
     pub certificate: PathBuf,
-    /// Seconds since 1970.
+    /// When the certificate expires, in seconds since 1970.
     pub not_after_s: i64,
-    /// It is self-signed: ACME has not got one yet.
+    /// Whether the certificate is self-signed, because ACME has not got one yet.
     pub is_temporary: bool,
 }
 
@@ -43,13 +43,14 @@ impl Expiry {
     }
 }
 
-/// Whole days until then; negative when it is past.
+/// Whole days until the expiry; negative when it is past.
 pub fn days_left(not_after_s: i64, now_s: i64) -> i64 {
     (not_after_s - now_s).div_euclid(24 * 3600)
 }
 
 impl Certificates {
-    /// When each expires, the next first. A certificate that several have is told once.
+    /// The expiry of each certificate, the next first. A certificate that several owners have appears
+    /// once.
     pub fn expiries(&self) -> Vec<Expiry> {
         let mut expiries = Vec::new();
         let mut told = HashSet::new();
@@ -73,8 +74,8 @@ impl Certificates {
         expiries
     }
 
-    /// Hosts that no certificate is for which clients would be shown, and what becomes of those that ask for
-    /// them through TLS.
+    /// Messages about hosts for which no certificate is shown, which say what happens to clients that ask
+    /// for them through TLS.
     pub fn uncovered(&self, config: &Config) -> Vec<String> {
         let told = config.sites.iter().flat_map(|site| {
             let hosts = site.hosts.iter().map(Host::as_str);
@@ -101,7 +102,7 @@ impl Certificates {
         told.collect()
     }
 
-    /// Lists of revoked certificates that have expired, and what becomes of clients.
+    /// Messages about expired lists of revoked certificates, which say what happens to clients.
     pub fn expired_lists(&self, now_s: i64) -> Vec<String> {
         let lists = self.sites.iter().flat_map(|held| {
             held.lists.iter().map(move |(path, until_s)| (&held.owner, path, *until_s))

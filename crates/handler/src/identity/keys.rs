@@ -1,4 +1,4 @@
-//! Keys that sign identities, and the file that they are in.
+//! Keys that sign identities, and the file that has them.
 
 use crate::signing::SigningKey;
 use forebay_sys::file::open_regular;
@@ -8,19 +8,19 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::{fmt, str};
 
-/// Most bytes of a file of keys.
+/// The largest file of keys, in bytes.
 const LONGEST: u64 = 64 * 1024;
 
-/// So many keys are good at a time: the one that signs, and those that did.
+/// The largest number of keys in use at a time: the one that signs, and earlier ones.
 pub const MOST_KEYS: usize = 16;
 
-/// The least length of a key: as much as the hash has (RFC 2104 §3).
+/// The shortest key: as long as the hash (RFC 2104 §3).
 const LEAST_KEY_BYTES: usize = 32;
 
 /// The longest name of a key.
 const MOST_NAME_BYTES: usize = 16;
 
-/// Some keys. They do not show up in messages.
+/// A set of keys. They do not appear in messages.
 pub struct Keys {
     /// The first one signs.
     keys: Box<[(Box<str>, SigningKey)]>,
@@ -30,22 +30,22 @@ pub struct Keys {
 /// Why a file has no keys.
 #[derive(Debug)]
 pub enum KeysError {
-    /// It cannot be read.
+    /// The file cannot be read.
     Unreadable(io::Error),
-    /// It is longer than a file of keys can sensibly be.
+    /// The file is longer than a file of keys can sensibly be.
     TooLong,
-    /// It has none.
+    /// The file has no keys.
     Empty,
-    /// It has more than [`MOST_KEYS`].
+    /// The file has more than [`MOST_KEYS`] keys.
     TooMany,
-    /// A line is no name and a key.
+    /// A line does not have a name and a key.
     NoKey {
-        /// Its number, from 1.
+        /// The number of the line, from 1.
         line: usize,
     },
-    /// A key is too short to be one.
+    /// A key is too short.
     Short {
-        /// The number of its line, from 1.
+        /// The number of the key's line, from 1.
         line: usize,
     },
     /// Two keys have the same name.
@@ -71,8 +71,8 @@ impl Keys {
         Keys::read(&bytes)
     }
 
-    /// One in each line: a name, a blank, the key as it stands. Empty lines, and those that begin with
-    /// `#`, are passed over.
+    /// Reads one key from each line: a name, a space, the key as it stands. Empty lines, and those that
+    /// begin with `#`, are skipped.
     pub(super) fn read(bytes: &[u8]) -> Result<Keys, KeysError> {
         static READ: AtomicU64 = AtomicU64::new(0);
         let mut keys: Vec<(Box<str>, SigningKey)> = Vec::new();
@@ -104,7 +104,7 @@ impl Keys {
         Ok(Keys { keys: keys.into(), number: READ.fetch_add(1, Relaxed) })
     }
 
-    /// Which ones they are: others have another number.
+    /// The number of this set of keys: each set that is read has a number of its own.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -121,7 +121,7 @@ impl Keys {
         self.keys.iter().find(is_meant).map(|(name, key)| (&**name, key))
     }
 
-    /// The names of all.
+    /// The names of all keys.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.keys.iter().map(|(name, _)| &**name)
     }

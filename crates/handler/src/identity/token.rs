@@ -1,4 +1,4 @@
-//! What is in the cookie of an identity.
+//! The content of the cookie with an identity.
 //!
 //! ```text
 //! f1.KEY.UNTIL.NAME.NETWORK.MAC     f1.k1.1800000000.gold.-.Zb…
@@ -10,11 +10,12 @@
 //! | `KEY` | the name of the key |
 //! | `UNTIL` | when it expires, in seconds since 1970, in decimal digits |
 //! | `NAME` | the identity |
-//! | `NETWORK` | where it is good: `-` for everywhere, or an address in hexadecimal digits and the length of the prefix, as in `c0000200-24` |
+//! | `NETWORK` | where it is valid: `-` for everywhere, or an address in hexadecimal digits and the
+//! length of the prefix, as in `c0000200-24` |
 //! | `MAC` | HMAC-SHA256 (RFC 2104) of all before the last dot, in base64url without padding |
 //!
-//! A client with such a token has the identity it says, until it expires: it can be copied. A network
-//! narrows where.
+//! A client with such a token has the identity that the token states, until it expires. Tokens can be
+//! copied; a network restricts where they are valid.
 
 use super::keys::Keys;
 use base64ct::{Base64UrlUnpadded, Encoding};
@@ -33,20 +34,20 @@ const MAC_BYTES: usize = 32;
 /// Why a token proves nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
-    /// It has not the form of one: cut off, for example.
+    /// The token does not have the right form; it may be cut off, for example.
     Malformed,
-    /// No key has the name that it says.
+    /// No key has the name that the token states.
     UnknownKey,
-    /// Its key has not signed that.
+    /// The key has not signed the token.
     Forged,
-    /// It was good until some time ago.
+    /// The token has expired.
     Expired,
-    /// It is good in another network.
+    /// The token is valid in another network.
     Elsewhere,
 }
 
 impl Rejected {
-    /// Its name in logs and metrics.
+    /// The reason's name in logs and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Rejected::Malformed => "malformed",
@@ -70,7 +71,7 @@ impl fmt::Display for Rejected {
     }
 }
 
-/// The network of clients that a token is good for.
+/// The network of clients that a token is valid for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenNetwork(CidrBlock);
 
@@ -86,12 +87,12 @@ impl TokenNetwork {
         }
     }
 
-    /// Whether a client is in it.
+    /// Whether a client is in the network.
     fn holds(self, client: IpAddr) -> bool {
         self.0.holds(client)
     }
 
-    /// Reads what [`TokenNetwork::in_token`] has written.
+    /// Reads a network that [`TokenNetwork::in_token`] has written.
     fn read(text: &str) -> Option<TokenNetwork> {
         let (digits, prefix) = text.split_once('-')?;
         let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -127,20 +128,20 @@ pub struct VerifiedToken {
     name: Box<str>,
     /// When it expires, in seconds since 1970.
     pub until_s: u64,
-    /// Where it is good, if not everywhere.
+    /// The network in which the token is valid; `None` for everywhere.
     pub bound: Option<TokenNetwork>,
 }
 
 impl VerifiedToken {
-    /// The identity.
+    /// The name of the identity.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it is good for this client at this time, in seconds since 1970.
+    /// Whether the token is valid for this client at this time, in seconds since 1970.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason why it is not.
     pub fn holds(&self, client: IpAddr, now_s: u64) -> Result<(), Rejected> {
         if now_s >= self.until_s {
             return Err(Rejected::Expired);
@@ -152,7 +153,7 @@ impl VerifiedToken {
     }
 }
 
-/// What a token says, if one of the keys has signed it.
+/// The content of a token, if one of the keys has signed it.
 ///
 /// # Errors
 /// [`Rejected`], but neither `Expired` nor `Elsewhere`.
@@ -187,14 +188,14 @@ fn is_name(name: &str) -> bool {
     (1..=MOST_NAME_BYTES).contains(&name.len()) && name.chars().all(is_in_name)
 }
 
-/// Why there is no token.
+/// Why a token cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MakeError {
     /// No identity can have this name.
     Name,
-    /// There is no such key.
+    /// No key has this name.
     Key {
-        /// Those that there are.
+        /// The names of the keys that exist.
         known: Vec<String>,
     },
 }
@@ -215,8 +216,8 @@ impl fmt::Display for MakeError {
 
 impl std::error::Error for MakeError {}
 
-/// A token for `name`, good until `until_s` (seconds since 1970) and for the clients of `bound`, signed by
-/// the key with this name or the first.
+/// A token for `name`, valid until `until_s` (seconds since 1970) and for the clients of `bound`, signed
+/// by the key with this name or by the first.
 ///
 /// # Errors
 /// [`MakeError`].
@@ -301,7 +302,7 @@ mod tests {
             for other in 0..=255_u8 {
                 let mut bytes = token.clone().into_bytes();
                 bytes[at] = other;
-                // the last character has two bits that no byte needs: they must be 0
+                // the last character has two bits that belong to no byte: they must be 0
                 assert_eq!(is_good(&bytes), other == token.as_bytes()[at], "{at} {other}");
             }
         }

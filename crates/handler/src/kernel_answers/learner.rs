@@ -1,8 +1,10 @@
-//! What the kernel keeps of one content: bounded, and let go of before the cache does.
+//! The answers that the kernel keeps of one content: limited in number, and dropped before the cache
+//! drops them.
 //!
-//! What is asked for again is kept, if that is possible. When all places are taken, an answer that no client has asked
-//! for in the last period makes room. The cache says when an answer is no longer true ([`HotAnswer::keep`]), and the clock
-//! when the cache would look at its file again: then the kernel lets go first.
+//! An answer that is asked for again is kept, if that is possible. When all places are taken, an answer
+//! that no client has asked for in the last period makes room. The cache reports when an answer is no
+//! longer true ([`HotAnswer::keep`]), and the clock shows when the cache would check its file again: the
+//! kernel drops the answer first.
 
 use super::{ADDED_BYTES, AnswerKeeper, AnswerKey, MOST_ANSWER_BYTES, NotLearned};
 use forebay_site::{FixedAnswer, FixedBytes, HotAnswer, LetGo};
@@ -11,34 +13,34 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// A period after which what was not asked for may have to make room.
+/// The length of a period: an answer that was not asked for in one may have to make room.
 const PERIOD_MS: u64 = 1000;
 
-/// So long before the cache would look at a file the kernel lets go of it: longer than from one
+/// How long before the cache would check a file the kernel drops its answer: longer than from one
 /// [look](Learner::look) to the next.
 const LEAD_MS: u64 = 250;
 
-/// Answers that are not learned and that a report names, at most.
+/// The largest number of answers that are not learned and appear in a report.
 const MOST_REFUSED: usize = 64;
 
-/// What may be learned.
+/// The limits of what may be learned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LearnerSettings {
-    /// Addresses that listeners are bound to at which the kernel may answer.
+    /// The addresses of the listeners at which the kernel may answer.
     pub listeners: Vec<SocketAddr>,
-    /// By site, whether its settings stand in the way.
+    /// Whether a site's settings prevent learning, by site.
     pub hindered: Vec<bool>,
-    /// Requests that a connection may have.
+    /// The largest number of requests on a connection.
     pub requests: u32,
-    /// Answers, at most.
+    /// The largest number of answers.
     pub most_answers: usize,
-    /// Their bytes, with those of their keys, at most.
+    /// The largest number of their bytes, keys included.
     pub most_bytes: usize,
     /// The number of the content: [`Site::content_number`](forebay_site::Site::content_number).
     pub content: u64,
 }
 
-/// What the kernel keeps of one content.
+/// The answers that the kernel keeps of one content.
 pub struct Learner {
     keeper: Arc<dyn AnswerKeeper>,
     settings: LearnerSettings,
@@ -54,62 +56,63 @@ impl fmt::Debug for Learner {
 #[derive(Default)]
 struct LearnedAnswers {
     known: HashMap<AnswerKey, LearnedAnswer>,
-    /// By the number that the keeper has given.
+    /// The keys of the answers, by the numbers that the keeper has given.
     numbers: HashMap<u32, AnswerKey>,
     bytes: usize,
-    /// Tells one learning of a key from the next.
+    /// The number of answers learned so far, which distinguishes two learnings of the same key.
     learned: u64,
     period_ms: u64,
     refused: BTreeMap<AnswerKey, NotLearned>,
-    /// Nothing is learned any more.
+    /// Whether nothing is learned any more.
     is_closed: bool,
 }
 
 struct LearnedAnswer {
     hot: HotAnswer,
     let_go: LetGo,
-    /// Which learning it was.
+    /// The number of this learning.
     serial: u64,
     number: u32,
     bytes: usize,
-    /// How often the kernel has given it.
+    /// How often the kernel has given the answer.
     given: u64,
-    /// As it was when this period, and the one before, began.
+    /// The value of `given` when this period, and the one before, began.
     before: [u64; 2],
 }
 
 /// An answer that the kernel gives, for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LearnedRow {
-    /// By what it is found.
+    /// The key of the answer.
     pub key: AnswerKey,
-    /// Bytes of all its forms.
+    /// Bytes of all forms of the answer.
     pub bytes: usize,
-    /// How often it was given.
+    /// How often the answer was given.
     pub given: u64,
 }
 
-/// What is kept, the most asked for first, and what is asked for again and again, and is not.
+/// The kept answers, the most asked for first; and those that are asked for again and again, but not
+/// kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LearnerReport {
-    /// What is kept.
+    /// The kept answers.
     pub learned: Vec<LearnedRow>,
-    /// What is not, and why.
+    /// The other answers, and why they are not kept.
     pub refused: Vec<(AnswerKey, NotLearned)>,
 }
 
 impl Learner {
-    /// Nothing is learned yet.
+    /// A learner that keeps no answers yet.
     pub fn new(keeper: Arc<dyn AnswerKeeper>, settings: LearnerSettings) -> Arc<Learner> {
         Arc::new(Learner { keeper, settings, state: Mutex::default() })
     }
 
-    /// What may be learned.
+    /// The limits of what may be learned.
     pub fn settings(&self) -> &LearnerSettings {
         &self.settings
     }
 
-    /// The address that the listener is bound to at which a client has reached this one, if the kernel may answer there.
+    /// The listener's address at which a client has reached `local`, if the kernel may answer there.
     pub fn listener_of(&self, local: SocketAddr) -> Option<SocketAddr> {
         let all = match local.ip() {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -120,14 +123,15 @@ impl Learner {
         [local, all].into_iter().find(|address| bound(*address))
     }
 
-    /// An answer was given that is asked for again and again. It never waits: what is not looked at now comes again.
+    /// Offers an answer that is asked for again and again. The call never waits: an offer that is missed
+    /// now is made again.
     pub fn offer(self: &Arc<Learner>, key: AnswerKey, hot: HotAnswer, now_ms: u64) {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        // it may have been given a moment ago, and be dead by now
+        // the answer may have been given a moment ago, and be dead by now
         if state.is_closed || !is_fresh(&hot, now_ms) {
             return;
         }
@@ -201,7 +205,7 @@ impl Learner {
         true
     }
 
-    /// The cache is about to let go of what was learned then.
+    /// Drops an answer that was learned then, because the cache is about to drop it.
     fn let_go(&self, key: &AnswerKey, serial: u64) {
         let mut state = self.lock();
         if state.known.get(key).is_some_and(|known| known.serial == serial) {
@@ -217,7 +221,7 @@ impl Learner {
         state.bytes -= learned.bytes;
     }
 
-    /// The kernel has given the answer with this number.
+    /// Notes that the kernel has given the answer with this number.
     pub fn given(&self, number: u32) {
         let mut state = self.lock();
         let LearnedAnswers { known, numbers, .. } = &mut *state;
@@ -226,7 +230,7 @@ impl Learner {
         }
     }
 
-    /// What is to be done ten times a second or so: the kernel lets go of what the cache would look at again before
+    /// Called about ten times a second: the kernel drops answers that the cache would check again before
     /// long, and the cache learns which answers are in use.
     pub fn look(&self, now_ms: u64) {
         let mut state = self.lock();
@@ -245,7 +249,7 @@ impl Learner {
         }
     }
 
-    /// The kernel lets go of all of it, and nothing is learned any more.
+    /// Drops all answers, and learns none any more.
     pub fn close(&self) {
         let mut state = self.lock();
         if state.is_closed {
@@ -257,7 +261,7 @@ impl Learner {
         all.iter().for_each(|key| self.remove(&mut state, key));
     }
 
-    /// For an operator.
+    /// The report for an operator.
     pub fn report(&self) -> LearnerReport {
         let state = self.lock();
         let row = |(key, learned): (&AnswerKey, &LearnedAnswer)| LearnedRow {
@@ -282,7 +286,7 @@ impl Drop for Learner {
     }
 }
 
-/// Whether the cache gives an answer for a while yet.
+/// Whether the cache gives an answer for a while longer.
 fn is_fresh(hot: &HotAnswer, now_ms: u64) -> bool {
     hot.fresh_until_ms() > now_ms.saturating_add(LEAD_MS)
 }

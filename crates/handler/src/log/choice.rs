@@ -7,24 +7,25 @@ use std::hash::{BuildHasher, RandomState};
 /// Which requests have a line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogChoice {
-    /// All that must hold: of those about the same thing without a `!`, one; and each with a `!`.
+    /// The conditions that must hold. Among those about the same subject without a `!`, one must hold;
+    /// with a `!`, each.
     pub conditions: Vec<LogCondition>,
-    /// Of those for which that is so, one in so many.
+    /// The sampling ratio: one in this many of the requests for which the conditions hold has a line.
     pub sample: u64,
-    /// Of those among them that were refused, again one in so many.
+    /// The further sampling ratio for refused requests: again one in this many of those.
     pub sample_refused: u64,
 }
 
 impl Default for LogChoice {
-    /// All of them.
+    /// All requests have a line.
     fn default() -> LogChoice {
         LogChoice { conditions: Vec::new(), sample: 1, sample_refused: 1 }
     }
 }
 
 impl LogChoice {
-    /// What is left to ask of each request of a site, whose name is empty for those of none; `None`
-    /// if none of them has a line.
+    /// The choice that is left for requests of a site, whose name is empty for requests of no site;
+    /// `None` if none of them has a line.
     pub fn of_site(&self, site: &str) -> Option<LogChoice> {
         let name = if site.is_empty() { NO_SITE } else { site };
         let is_asked =
@@ -38,14 +39,14 @@ impl LogChoice {
         hold(about, holds).then(|| LogChoice { conditions: conditions.cloned().collect(), ..*self })
     }
 
-    /// One in how many requests has a line: of those that were refused, or of the others.
+    /// The sampling ratio: of refused requests, or of the others, one in this many has a line.
     #[inline]
     pub fn sample_of(&self, is_refused: bool) -> u64 {
         if is_refused { self.sample.saturating_mul(self.sample_refused) } else { self.sample }
     }
 
-    /// Whether a request with this status, if it had an answer, and this class has a line, but for
-    /// the sample.
+    /// Whether a request with this status, if it had an answer, and this class has a line, apart from
+    /// sampling.
     #[inline]
     pub fn takes<'c>(&self, status: Option<u16>, class: impl FnOnce() -> Option<&'c str>) -> bool {
         self.conditions.is_empty() || self.asks(status, class())
@@ -68,7 +69,7 @@ impl LogChoice {
     }
 }
 
-/// Whether one of those without a `!` holds, if there are any, and none of those with one.
+/// Whether one of the conditions without a `!` holds, if there are any, and none of those with one.
 fn hold<'c>(
     conditions: impl Iterator<Item = &'c LogCondition>,
     holds: impl Fn(&LogCondition) -> bool,
@@ -87,19 +88,19 @@ fn hold<'c>(
     !any || is_one
 }
 
-/// Draws lines for samples: each by itself, so that no order of requests evades it.
+/// Draws the lines of a sample independently of one another, so that no order of requests evades it.
 #[derive(Debug)]
 pub(super) struct LogSampler(u64);
 
 impl Default for LogSampler {
     fn default() -> LogSampler {
-        // keyed by the operating system's random numbers
+        // keyed by random numbers of the operating system
         LogSampler(RandomState::new().hash_one(0))
     }
 }
 
 impl LogSampler {
-    /// Whether this is the one in so many.
+    /// Whether this request is in the sample of one in `one_in`.
     #[inline]
     pub(super) fn draws(&mut self, one_in: u64) -> bool {
         if one_in <= 1 {

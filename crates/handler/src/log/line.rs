@@ -1,6 +1,7 @@
 //! One answer as a line, up to the number of its bytes, which is known later.
 //!
-//! The fields Authorization and Cookie are never looked at; a user's name comes from what has verified it.
+//! The fields Authorization and Cookie are never looked at; a user's name comes from the code that has
+//! verified it.
 
 use super::redaction::Redaction;
 use super::text::{push_address, push_json, push_number, push_quoted, push_word};
@@ -13,10 +14,10 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 /// Writes a line in the common format, or in the combined one, which has two fields more; returns
-/// where the number of bytes is to be put.
+/// where the number of bytes belongs.
 ///
-/// `client - user [time] "METHOD target HTTP/1.1" status bytes "referer" "user agent"`. What a client
-/// sent is [quoted](push_quoted), blanks in a user's name too; `-` stands for what is not there.
+/// `client - user [time] "METHOD target HTTP/1.1" status bytes "referer" "user agent"`. Text of the
+/// client is [quoted](push_quoted), including spaces in a user's name; `-` stands for a missing value.
 pub fn clf(
     out: &mut Vec<u8>,
     time: &[u8],
@@ -65,44 +66,44 @@ pub fn clf(
     gap
 }
 
-/// What is said of an address.
+/// An address as the line shows it.
 #[inline]
 fn address<'t>(redaction: Option<&Redaction>, address: &'t [u8]) -> Cow<'t, [u8]> {
     redaction.map_or(Cow::Borrowed(address), |redaction| redaction.address(address))
 }
 
-/// What is said of a field.
+/// A field as the line shows it.
 #[inline]
 fn field<'v>(redaction: Option<&Redaction>, name: Name, value: &'v [u8]) -> Cow<'v, [u8]> {
     redaction.map_or(Cow::Borrowed(value), |redaction| redaction.field(name, value))
 }
 
-/// Whose answer a JSON line is about.
+/// The answer that a JSON line is about.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'s> {
-    /// What is said of it.
+    /// The members of the line.
     pub members: Members,
-    /// What is not.
+    /// The redaction of the line.
     pub redaction: Option<&'s Redaction>,
-    /// It stands for so many.
+    /// How many answers the line stands for.
     pub sample: u64,
     /// When the request began to arrive.
     pub time: &'s [u8],
-    /// What tells it from all others; needs no escape.
+    /// The identifier of the request; it needs no escape.
     pub request_id: &'s [u8],
     /// The site's name; empty if the request belongs to none.
     pub site: &'s str,
     /// The client.
     pub client: IpAddr,
-    /// The user that it has shown to be.
+    /// The user that the client has proved to be.
     pub user: Option<&'s [u8]>,
-    /// What was agreed with the client; `None` on a plain connection.
+    /// The result of the TLS handshake; `None` on a plain connection.
     pub secured: Option<&'s Secured>,
-    /// How it was judged.
+    /// The verdict on the request.
     pub judged: TraceWords<'s>,
-    /// What an application was asked, if one was.
+    /// The request to an application, if there was one.
     pub relayed: Option<LoggedUpstream<'s>>,
-    /// Microseconds from its first byte until all of it was there.
+    /// Microseconds from the first byte of the request until all of it was there.
     pub receive_us: u64,
     /// Microseconds from then until the answer was written.
     pub process_us: u64,
@@ -111,30 +112,30 @@ pub struct Subject<'s> {
 /// A request that an application was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoggedUpstream<'s> {
-    /// The upstream that was asked last; empty if none was.
+    /// The upstream that was asked last; empty if none was asked.
     pub upstream: &'s str,
     /// The status of its answer, if there was one.
     pub status: Option<u16>,
-    /// Why there was none.
+    /// Why there was no answer.
     pub error: Option<&'s str>,
-    /// How many were asked.
+    /// How many upstreams were asked.
     pub attempts: u32,
-    /// Microseconds for which it has waited for its turn.
+    /// Microseconds for which the request has waited for its turn.
     pub queue_us: u64,
     /// Microseconds until the last one had a connection, if it had one.
     pub connect_us: Option<u64>,
-    /// Microseconds until the head of its answer was there.
+    /// Microseconds until the head of the answer was there.
     pub head_us: Option<u64>,
-    /// Microseconds until all of it was there, if that is over; else until the client has got it.
+    /// Microseconds until all of the answer was there, if it is over; else until the client has got it.
     pub total_us: Option<u64>,
-    /// When the last one was asked, in nanoseconds.
+    /// When the last upstream was asked, in nanoseconds.
     pub begun_ns: u64,
 }
 
-/// Writes the members of a JSON object, each with a comma before it, as far as they are known before the
-/// answer is sent: [`json_end`] adds the rest. Without a status the request was given up, which the line says.
+/// Writes the members of a JSON object that are known before the answer is sent, each with a comma before
+/// it; [`json_end`] adds the rest. Without a status the request was given up, and the line says so.
 ///
-/// What the request does not have is left out.
+/// Members without a value are left out.
 pub fn json(
     out: &mut Vec<u8>,
     subject: &Subject<'_>,
@@ -203,7 +204,7 @@ pub fn json(
     number(out, members, Member::ProcessUs, subject.process_us);
 }
 
-/// What an application was asked.
+/// Writes the members about the request to an application.
 fn json_relayed(out: &mut Vec<u8>, members: Members, relayed: &LoggedUpstream<'_>) {
     let LoggedUpstream {
         upstream,
@@ -238,7 +239,7 @@ fn json_relayed(out: &mut Vec<u8>, members: Members, relayed: &LoggedUpstream<'_
     }
 }
 
-/// What was agreed with a client.
+/// Writes the members about the TLS handshake.
 fn json_secured(out: &mut Vec<u8>, members: Members, secured: &Secured) {
     let Secured { name, version, cipher, alpn, resumed, hosts: _, policy: _, client } = secured;
     if let Some(name) = name {
@@ -259,21 +260,21 @@ fn json_secured(out: &mut Vec<u8>, members: Members, secured: &Secured) {
     }
 }
 
-/// Says why the answer of an application is not whole.
+/// Writes why the answer of an application is not complete.
 pub fn cut_off(out: &mut Vec<u8>, members: Members, error: &str) {
     text(out, members, Member::UpstreamError, error.as_bytes());
 }
 
-/// What is known of an answer when it was sent.
+/// The values that are known when an answer was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LineEnds {
-    /// Microseconds since an application was asked, if its answer was not whole before.
+    /// Microseconds since an application was asked, if its answer was not complete before.
     pub asked_us: Option<u64>,
-    /// Microseconds that the answer took from when it was written.
+    /// Microseconds from when the answer was written until it was sent.
     pub sent_us: u64,
-    /// Bytes of its body.
+    /// Bytes of the body that were sent.
     pub body_bytes: u64,
-    /// Of a connection that was passed on: bytes of its client, and how it has ended.
+    /// For a connection that was passed on: bytes of its client, and how the connection ended.
     pub passed_on: Option<(u64, &'static str)>,
 }
 
@@ -290,7 +291,7 @@ pub fn json_end(out: &mut Vec<u8>, start: usize, members: Members, ends: &LineEn
         number(out, members, Member::BytesReceived, received_bytes);
         text(out, members, Member::Ended, ended.as_bytes());
     }
-    // whichever member came first has a comma before it
+    // the first member, whichever it is, has a comma before it
     match out.get_mut(start) {
         Some(comma) => *comma = b'{',
         None => out.push(b'{'),
@@ -338,7 +339,7 @@ mod tests {
     const COMMON: bool = false;
     const COMBINED: bool = true;
 
-    /// What `write` makes of a request, or of bytes that are none.
+    /// The line that `write` makes for a request, or for bytes that are none.
     fn line<R>(request: &[u8], write: impl Fn(&mut Vec<u8>, Option<&Request<'_>>) -> R) -> String {
         let address = "127.0.0.1:1".parse().unwrap();
         let peer = Peer::new(address, address);
@@ -355,7 +356,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// The whole line with 512 bytes of body.
+    /// The complete line, with 512 bytes of body.
     fn clf_line(is_combined: bool, request: &[u8]) -> String {
         line(request, |out, request| {
             let time = b"20/Nov/2026:06:41:03 +0000";
@@ -508,7 +509,7 @@ mod tests {
         assert!(text.contains(expected), "{text}");
     }
 
-    /// Whatever characters a name has, it is one word of the line.
+    /// A name is one word of the line, whatever characters it has.
     #[test]
     fn a_user_is_one_word() {
         let said = |user: &[u8]| {
@@ -586,8 +587,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a client sends, it is one line, of printable characters, with its fields in
-        /// their places; and JSON reads back what was sent.
+        /// A request is one line, of printable characters, with its fields in their places, whatever a
+        /// client sends; and JSON reads back what was sent.
         #[test]
         fn no_request_forges_a_line(
             method in proptest::collection::vec(any::<u8>(), 1..8),

@@ -1,4 +1,4 @@
-//! What a loop owns of the logs: it writes lines into a buffer and hands the buffer over.
+//! A loop's own part of the logs: it writes lines into a buffer and hands the buffer over.
 
 use super::choice::LogSampler;
 use super::line::{self, LoggedUpstream, Subject};
@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A batch is handed over before it would become larger than this.
+/// The limit of a batch: it is handed over before it would become larger.
 const BATCH_BYTES: usize = 64 * 1024;
 
 /// A batch is handed over when its first line is this old.
@@ -29,7 +29,7 @@ const BATCH_AGE_MS: u64 = 100;
 const SPARE_LINES: usize = 64;
 const SPARE_LINE_BYTES: usize = 2048;
 
-/// What is added to a line at its end, at most: three numbers and their names.
+/// The largest number of bytes that the end of a line adds: three numbers and their names.
 const END_BYTES: usize = 96;
 
 /// How long a loop that ends waits for room in the channel for its last lines.
@@ -42,19 +42,19 @@ pub struct LogEntry<'r> {
     pub site: Option<usize>,
     /// The client; the unspecified address for one of a Unix socket.
     pub client: IpAddr,
-    /// The user that the client has shown to be, by a password.
+    /// The user that the client has proved to be, by a password.
     pub user: Option<&'r [u8]>,
-    /// What was agreed with the client of the connection; `None` if that is plain.
+    /// The result of the TLS handshake; `None` if the connection is plain.
     pub secured: Option<&'r Secured>,
-    /// Fields of proxies are believed, and so is their name for the request.
+    /// Whether fields of proxies are believed, including their identifier of the request.
     pub via_proxy: bool,
-    /// Under what number others were asked for it.
+    /// The identifier under which other servers were asked for the request.
     pub id: Option<u128>,
-    /// What was asked; `None` if no head could be read.
+    /// The request; `None` if no head could be read.
     pub request: Option<&'r Request<'r>>,
-    /// How it was judged; `None` if there is no policy, or it never came to that.
+    /// The verdict on the request; `None` if there is no policy, or the request was not judged.
     pub judged: Option<Judged<'r>>,
-    /// What an application was asked, if one was.
+    /// The request to an application, if there was one.
     pub relayed: Option<LoggedUpstream<'r>>,
     /// The answer's status; `None` if the request was given up before it had one. Only JSON lines can
     /// say that.
@@ -67,36 +67,36 @@ pub struct LogEntry<'r> {
 #[derive(Debug)]
 pub struct PendingLine {
     slot: SiteSlot,
-    /// The ledger of its class, where there are classes.
+    /// The ledger of the request's class, where there are classes.
     class: Option<ClassSlot>,
     /// When the request came, if its duration is asked for; else 0.
     begun_ns: u64,
-    /// `None` if the site has no log.
+    /// The text of the line; `None` if the site has no log.
     open: Option<Box<OpenLine>>,
 }
 
 #[derive(Debug)]
 struct OpenLine {
-    /// Whose sink is meant.
+    /// The logs that the sink number belongs to.
     logs: Arc<Logs>,
     sink: u32,
     text: Vec<u8>,
     end: LineEnd,
-    /// Why the answer of an application is not whole.
+    /// Why the answer of an application is not complete.
     cut_off: Option<&'static str>,
-    /// Of a connection that was passed on: bytes of the client, and how it has ended.
+    /// For a connection that was passed on: bytes of the client, and how the connection ended.
     passed_on: Option<(u64, &'static str)>,
 }
 
 impl PendingLine {
-    /// The answer of an application is not whole, which is why.
+    /// Notes why the answer of an application is not complete.
     pub fn cut_off(&mut self, error: &'static str) {
         if let Some(open) = &mut self.open {
             open.cut_off = Some(error);
         }
     }
 
-    /// A connection was passed on as it is: so many bytes have come from its client, and it has ended like this.
+    /// Notes how many bytes the client of a passed-on connection has sent, and how the connection ended.
     pub fn passed_on(&mut self, received_bytes: u64, ended: &'static str) {
         if let Some(open) = &mut self.open {
             open.passed_on = Some((received_bytes, ended));
@@ -107,10 +107,10 @@ impl PendingLine {
 /// How a line ends.
 #[derive(Clone, Copy, Debug)]
 enum LineEnd {
-    /// The number of bytes belongs here.
+    /// The number of bytes belongs at this position.
     Gap(usize),
-    /// With what the send stage took; the answer was written at this time.
-    /// An application was asked at `asked_ns`, or none was.
+    /// The line ends with the time of the send stage; the answer was written at `written_ns`. An
+    /// application was asked at `asked_ns`, or none was.
     Json { written_ns: u64, asked_ns: Option<u64>, members: Members },
 }
 
@@ -125,12 +125,13 @@ pub struct Logger {
     ids: RequestIds,
     sampler: LogSampler,
     now_ms: u64,
-    /// What is added to [`Logger::tick`], in µs, for the time since 1970.
+    /// The offset from [`Logger::tick`] to the time since 1970, in µs.
     epoch_us: u64,
     batch: LineBatch,
     /// When the first line of the batch was written.
     begun_ms: u64,
-    /// Finished lines, all of `logs`, so that the next one needs neither room nor a reference.
+    /// Buffers of finished lines, all of `logs`, so that the next line needs no allocation and no
+    /// reference count.
     #[expect(clippy::vec_box, reason = "lines own these boxes")]
     spare: Vec<Box<OpenLine>>,
 }
@@ -154,8 +155,8 @@ impl Logger {
         logger
     }
 
-    /// Takes over the logs of a new configuration. Lines that are open stay with those they were
-    /// begun with.
+    /// Takes over the logs of a new configuration. Lines that are open stay with the logs with which they
+    /// were begun.
     pub fn update(&mut self, logs: &Arc<Logs>) {
         self.flush();
         self.spare.clear();
@@ -184,7 +185,7 @@ impl Logger {
         }
     }
 
-    /// The time for [`ArrivalTimes`], in nanoseconds; 0 if no log says how long they took.
+    /// The time for [`ArrivalTimes`], in nanoseconds; 0 if no log has durations.
     #[inline]
     pub fn tick(&self) -> u64 {
         if self.logs.is_timed() { clock::monotonic_ns() } else { 0 }
@@ -196,18 +197,18 @@ impl Logger {
         self.logs.target(site).sink.is_some()
     }
 
-    /// The name of a site; empty for what belongs to none.
+    /// The name of a site; empty for requests that belong to none.
     pub(crate) fn site_name(&self, site: Option<usize>) -> &str {
         &self.logs.target(site).site
     }
 
-    /// What lines of this site do not have.
+    /// The redaction of this site's lines.
     pub(crate) fn redaction(&self, site: Option<usize>) -> Option<&Redaction> {
         self.logs.target(site).redaction.as_ref()
     }
 
     /// Counts an answer, or a request that was given up before it had a status, for its site, without a
-    /// line. `is_read` if its head could be read.
+    /// line. `is_read` says that the head could be read.
     #[inline]
     pub fn count(
         &self,
@@ -230,7 +231,7 @@ impl Logger {
         PendingLine { slot, class, begun_ns, open: None }
     }
 
-    /// Counts an answer for its site and begins its line, if it is to have one.
+    /// Counts an answer for its site and begins its line, if it has one.
     #[inline]
     pub fn line(&mut self, entry: &LogEntry<'_>) -> PendingLine {
         let LogEntry { site, status, stages, .. } = *entry;
@@ -328,7 +329,7 @@ impl Logger {
         }
     }
 
-    /// A line that was begun with the logs of an older configuration.
+    /// Ends a line that was begun with the logs of an older configuration.
     #[cold]
     fn log_late(&mut self, open: &OpenLine, body_bytes: u64) {
         let mut batch = LineBatch::default();
@@ -337,8 +338,8 @@ impl Logger {
         open.logs.send(batch, 0);
     }
 
-    /// Hands all finished lines over to the writer. If it is too far behind they stay for the next
-    /// time, or are dropped and counted when they are many.
+    /// Hands all finished lines over to the writer. If the writer is too far behind, the lines stay for
+    /// the next time, or are dropped and counted when they are many.
     pub fn flush(&mut self) {
         if let Some(batch) = self.take() {
             self.batch = self.logs.send(batch, BATCH_BYTES / 2);
@@ -355,7 +356,7 @@ impl Logger {
 }
 
 impl OpenLine {
-    /// Adds the whole line to a batch.
+    /// Adds the complete line to a batch.
     #[inline]
     fn finish(&self, batch: &mut LineBatch, body_bytes: u64) {
         let out = &mut batch.bytes;

@@ -1,32 +1,33 @@
-//! What lines are not to say: queries, values of parameters, fields.
+//! The parts that lines leave out: queries, values of parameters, fields.
 //!
-//! A parameter is found as whoever reads the line, or an application, could find it: percent-encoded, also several
-//! times; after `?`, `&`, `;` or `#`, or inside another value, such as an address to come back to; as a path
-//! parameter (`;token=`); with brackets behind its name. What is hidden goes on to the next `&` that is not encoded,
-//! or in a path to the end of its segment: rather too much than too little.
+//! A parameter is found in every way in which an application, or a reader of the line, could find it:
+//! percent-encoded, also several times; after `?`, `&`, `;` or `#`, or inside another value, such as a
+//! return address; as a path parameter (`;token=`); with brackets behind its name. The hidden part goes
+//! on to the next `&` that is not encoded, or in a path to the end of its segment: rather too much than
+//! too little.
 
 use forebay_config::{LogConfig, Redacted};
 use forebay_http::head::Name;
 use std::borrow::Cow;
 
-/// What stands in the place of what is hidden.
+/// The text that replaces hidden parts.
 const HIDDEN: &[u8] = b"***";
 
-/// So often something may be encoded on top of itself; what is more is hidden as a whole.
+/// The largest number of encodings on top of one another; a text with more is hidden as a whole.
 const MOST_LAYERS: usize = 4;
 
-/// What the lines of a log leave out.
+/// The parts that the lines of a log leave out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redaction {
     without_queries: bool,
-    /// Of parameters, [as they are compared](comparable).
+    /// The names of parameters, [in the form in which they are compared](comparable).
     names: Vec<Vec<u8>>,
     referer: bool,
     user_agent: bool,
 }
 
 impl Redaction {
-    /// What a configuration asks for; `None` is nothing.
+    /// The redaction that a configuration asks for; `None` if there is none.
     pub fn of(log: &LogConfig) -> Option<Redaction> {
         let mut all = Redaction { without_queries: !log.query, ..Redaction::default() };
         for one in &log.redact {
@@ -39,7 +40,7 @@ impl Redaction {
         (all != Redaction::default()).then_some(all)
     }
 
-    /// What a line says of an address: a target, or a path.
+    /// An address, which is a target or a path, as a line shows it.
     pub fn address<'t>(&self, address: &'t [u8]) -> Cow<'t, [u8]> {
         let end = address.iter().position(|byte| matches!(byte, b'?' | b'#'));
         let address = match end.filter(|_| self.without_queries) {
@@ -52,7 +53,7 @@ impl Redaction {
         self.without_values(address)
     }
 
-    /// What a line says of a field that it has.
+    /// A field as a line shows it.
     pub fn field<'v>(&self, name: Name, value: &'v [u8]) -> Cow<'v, [u8]> {
         match name {
             Name::Referer if self.referer => Cow::Borrowed(HIDDEN),
@@ -64,7 +65,7 @@ impl Redaction {
 
     fn without_values<'t>(&self, text: &'t [u8]) -> Cow<'t, [u8]> {
         let Some(decoded) = Decoded::of(text) else {
-            // nobody encodes so often who does not hide something
+            // so many encodings have no purpose other than hiding something
             let start = text.iter().position(|byte| matches!(byte, b'?' | b';' | b'#' | b'%'));
             return Cow::Owned([&text[..start.unwrap_or_default()], HIDDEN].concat());
         };
@@ -94,7 +95,7 @@ impl Redaction {
             if begins_name && !(byte == b'=' && name_start.is_none()) {
                 name_start = Some(at + 1);
             } else if byte == b'/' {
-                // a segment of a path, or of an address within a value
+                // a new segment of a path, or of an address within a value
                 name_start = None;
             }
             at += 1;
@@ -119,7 +120,8 @@ impl Redaction {
     }
 }
 
-/// A name as applications may read it that make no difference between cases, or between these characters.
+/// A name in the form in which applications may read it that ignore case, or differences between these
+/// characters.
 fn comparable(name: &[u8]) -> Vec<u8> {
     let one = |byte: &u8| match byte {
         b' ' | b'+' | b'.' | b'[' => b'_',
@@ -128,15 +130,15 @@ fn comparable(name: &[u8]) -> Vec<u8> {
     name.iter().map(one).collect()
 }
 
-/// A text without its encodings, and where each of its bytes stands in it.
+/// A text without its encodings, and the positions of its bytes in the original.
 struct Decoded {
     bytes: Vec<u8>,
-    /// Where each begins, and where the last one ends.
+    /// Where each byte begins, and where the last one ends.
     starts: Vec<usize>,
 }
 
 impl Decoded {
-    /// `None` if it is encoded more often than [`MOST_LAYERS`] times.
+    /// The decoded text; `None` if it is encoded more than [`MOST_LAYERS`] times.
     fn of(text: &[u8]) -> Option<Decoded> {
         let mut all = Decoded { bytes: text.to_vec(), starts: (0..=text.len()).collect() };
         for _ in 0..MOST_LAYERS {
@@ -147,7 +149,7 @@ impl Decoded {
         (!all.decode()).then_some(all)
     }
 
-    /// Takes one layer away; returns whether there was one.
+    /// Removes one layer of encoding; returns whether there was one.
     fn decode(&mut self) -> bool {
         let (mut from, mut to) = (0, 0);
         let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16);
@@ -171,7 +173,7 @@ impl Decoded {
         self.starts[at]
     }
 
-    /// The byte there, if it is not encoded.
+    /// The byte at this position, if it is not encoded.
     fn raw(&self, at: usize) -> Option<u8> {
         (self.starts[at + 1] - self.starts[at] == 1).then(|| self.bytes[at])
     }
@@ -252,7 +254,7 @@ mod tests {
             ("/a?next=%252Fx%253Ftoken%253Dabc&c=2", "/a?next=%252Fx%253Ftoken%253D***&c=2"),
             ("/a?state=token%3Dabc%26x&c=2", "/a?state=token%3D***&c=2"),
             ("http://a.example/x?token=abc", "http://a.example/x?token=***"),
-            // others stay as they are
+            // other parameters stay as they are
             ("/a?token", "/a?token"),
             ("/a?token=", "/a?token="),
             ("/a?token=&b=c", "/a?token=&b=c"),
@@ -278,7 +280,8 @@ mod tests {
     }
 
     proptest! {
-        /// However a client writes it, the value is not there, and what has no such parameter stays.
+        /// The value does not appear, however a client writes it; an address without such a parameter
+        /// stays as it is.
         #[test]
         fn no_value_of_a_parameter_is_left(
             front in "/[a-z/;%]{0,8}[?][a-z=;%]{0,8}",

@@ -1,10 +1,10 @@
-//! What tells one request from all others: 128 bits, made here or by a trusted proxy.
+//! The identifier of a request: 128 bits, made here or by a trusted proxy.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Makes names: a sequence that starts anywhere, different for each loop and each start.
+/// Makes identifiers: a sequence that starts anywhere, different for each loop and each start.
 ///
-/// Two of one loop never are the same. They look random and are not secret.
+/// Two identifiers of one loop are never the same. They look random, and are not secret.
 #[derive(Clone, Debug)]
 pub struct RequestIds {
     next: u64,
@@ -13,14 +13,14 @@ pub struct RequestIds {
 
 impl Default for RequestIds {
     fn default() -> RequestIds {
-        // keyed by the operating system's random numbers
+        // keyed by random numbers of the operating system
         let random = RandomState::new();
         RequestIds { next: random.hash_one(0), key: random.hash_one(1) }
     }
 }
 
 impl RequestIds {
-    /// The next name, as a number.
+    /// The next identifier, as a number.
     #[inline]
     pub fn number(&mut self) -> u128 {
         // 2⁶⁴ divided by the golden ratio: neighbours in the sequence are far apart
@@ -31,7 +31,7 @@ impl RequestIds {
     }
 }
 
-/// A number as a name: 32 hexadecimal digits.
+/// An identifier in text: 32 hexadecimal digits.
 #[inline]
 pub fn text(number: u128) -> [u8; 32] {
     let mut text = [0; 32];
@@ -41,7 +41,7 @@ pub fn text(number: u128) -> [u8; 32] {
     text
 }
 
-/// Each number to another one that has nothing visible to do with it (the finaliser of SplitMix64).
+/// Maps each number to another one that looks unrelated (the finaliser of SplitMix64).
 #[inline]
 pub(super) fn mixed(mut number: u64) -> u64 {
     number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -61,7 +61,7 @@ mod tests {
         let names: HashSet<_> = (0..40_000).map(make).collect();
         assert_eq!(names.len(), 40_000);
         assert!(names.iter().flatten().all(|byte| b"0123456789abcdef".contains(byte)));
-        // each digit's place shows all 16
+        // each digit position has all 16 digits
         let digits: HashSet<_> = names.iter().flat_map(|n| n.iter().enumerate()).collect();
         assert_eq!(digits.len(), 32 * 16);
     }

@@ -1,7 +1,7 @@
-//! What scripts say for the log: a line for each request that has said something, on standard error.
+//! Messages of scripts: a line on standard error for each request whose script has written something.
 //!
-//! Loops never wait for what reads that: a thread writes, and what it cannot take in time is counted
-//! and dropped.
+//! Loops never wait for the reader of standard error: a thread writes, and lines that it cannot take in
+//! time are counted and dropped.
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use forebay_sys::stderr::say;
@@ -16,7 +16,7 @@ const MOST_LINES: usize = 256;
 static LINES: OnceLock<Option<Sender<String>>> = OnceLock::new();
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-/// A script has said `said` while it answered the request with this number.
+/// Logs what a script has written while it answered the request with this number.
 pub(crate) fn log(script: &[u8], request: u128, said: &[u8]) {
     let Some(lines) = LINES.get_or_init(start) else { return };
     if let Err(TrySendError::Full(_)) = lines.try_send(line(script, request, said)) {
@@ -24,7 +24,7 @@ pub(crate) fn log(script: &[u8], request: u128, said: &[u8]) {
     }
 }
 
-/// Starts the thread that writes; there may be none to be had.
+/// Starts the writing thread; `None` if no thread could be started.
 fn start() -> Option<Sender<String>> {
     let (sender, lines) = bounded::<String>(MOST_LINES);
     let write = move || {
@@ -40,7 +40,7 @@ fn start() -> Option<Sender<String>> {
     Some(sender)
 }
 
-/// One line, whatever it says.
+/// The message as one line, whatever bytes it has.
 fn line(script: &[u8], request: u128, said: &[u8]) -> String {
     let mut line = String::with_capacity(said.len() + 64);
     push(script, &mut line);

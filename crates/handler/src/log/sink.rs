@@ -1,5 +1,5 @@
-//! One file, pipe or standard output that lines go to. Loops count what they drop in it; everything
-//! else here is done by the writer, which alone waits for disks.
+//! One file, pipe or standard output that lines go to. Loops count the lines that they drop in it;
+//! everything else here is done by the writer, which alone waits for disks.
 
 use super::{LogError, LogSettings};
 use forebay_config::AccessLog;
@@ -16,28 +16,28 @@ use std::time::{Duration, Instant};
 /// After a failure, how long lines are dropped before the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// How often is said that lines are missing.
+/// The time between two messages that lines are missing.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
-/// Of a pipe that is ready, so many bytes can be written without waiting (pipe(7)).
+/// How many bytes a pipe that is ready takes without blocking (pipe(7)).
 const PIPE_BYTES: usize = 4096;
 
 /// Bytes that may wait for the reader of a pipe. More are dropped.
 const WAITING_BYTES: usize = 1024 * 1024;
 
-/// Where lines go.
+/// The destination of lines.
 #[derive(Debug)]
 pub(crate) struct Sink {
     access: AccessLog,
     dropped: AtomicU64,
-    /// Dropped by all sinks.
+    /// The number of lines dropped by all sinks.
     dropped_by_all: Arc<AtomicU64>,
-    /// Only the writer takes it.
+    /// The state of the sink; only the writer locks it.
     state: Mutex<SinkState>,
 }
 
-/// A name in a directory that is kept open: it can be opened again whatever the process may no
-/// longer search.
+/// A name in a directory that is kept open, so that the file can be opened again even if the process may
+/// no longer search the path to it.
 #[derive(Debug)]
 struct WritePlace {
     directory: OwnedFd,
@@ -49,7 +49,8 @@ impl WritePlace {
         process::open_append(self.directory.as_fd(), &self.name)
     }
 
-    /// Whether another directory is where this one was. It may be seen where it may not be written to.
+    /// Whether another directory is at this path now. The process may be allowed to see it, but not to
+    /// write in it.
     fn is_replaced(&self, path: &Path) -> bool {
         let states = (file::stamp(self.directory.as_fd()), file::stamp_of(directory_of(path)));
         let (Ok(kept), Ok(there)) = states else { return false };
@@ -60,23 +61,23 @@ impl WritePlace {
 #[derive(Debug)]
 pub(super) struct SinkState {
     pub(super) file: File,
-    /// `None` for standard output.
+    /// The place of the file; `None` for standard output.
     place: Option<WritePlace>,
-    /// A regular file is written whole; anything else may be a pipe and is written in pieces that
-    /// it is known to have room for.
+    /// Whether it is a regular file, which is written whole. Anything else may be a pipe, and is written
+    /// in pieces that it is known to have room for.
     is_regular: bool,
-    /// Lines that a pipe has no room for; may begin within a line.
+    /// Lines that a pipe has no room for; the first may be a partial line.
     waiting: Vec<u8>,
-    /// The last write ended within a line, and the rest of that is lost.
+    /// Whether the last write ended within a line whose rest is lost.
     torn: bool,
-    /// Nothing is tried before then.
+    /// The time before which no write is tried.
     retry_at: Option<Instant>,
-    /// When lack of lines was last spoken of, and how many had been dropped by then.
+    /// When the last message about missing lines was written, and how many had been dropped by then.
     said_at: Option<Instant>,
     said_dropped: u64,
 }
 
-/// Why writing stopped before its end.
+/// Why a write stopped before its end.
 enum WriteStop {
     /// There is no room for now.
     Full,
@@ -84,7 +85,7 @@ enum WriteStop {
 }
 
 impl Sink {
-    /// Opens what `settings` name. `dropped_by_all` counts what is dropped anywhere.
+    /// Opens the sink that `settings` name. `dropped_by_all` counts the lines dropped by any sink.
     pub(super) fn open(
         settings: &LogSettings,
         dropped_by_all: Arc<AtomicU64>,
@@ -124,7 +125,7 @@ impl Sink {
         &self.access
     }
 
-    /// What it is called in metrics.
+    /// The name of the sink in metrics.
     pub(super) fn label(&self) -> String {
         match &self.access {
             AccessLog::File(path) => path.to_string_lossy().into_owned(),
@@ -132,7 +133,7 @@ impl Sink {
         }
     }
 
-    /// What it is called in messages.
+    /// The name of the sink in messages.
     fn name(&self) -> String {
         match &self.access {
             AccessLog::File(path) => format!("{path:?}"),
@@ -140,7 +141,7 @@ impl Sink {
         }
     }
 
-    /// Lines dropped since it was opened.
+    /// The number of lines dropped since the sink was opened.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -155,8 +156,8 @@ impl Sink {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes so many whole lines, or keeps them while a pipe has no room, or drops them. Says
-    /// whether something waits.
+    /// Writes this many complete lines, or keeps them while a pipe has no room, or drops them. Returns
+    /// whether some wait.
     pub(super) fn take(&self, bytes: &[u8], lines: u64) -> bool {
         let mut state = self.state();
         if state.retry_at.is_some_and(|at| Instant::now() < at) {
@@ -173,7 +174,7 @@ impl Sink {
         !state.waiting.is_empty()
     }
 
-    /// Writes what waits, as far as there is room. Says whether something still waits.
+    /// Writes waiting lines, as far as there is room. Returns whether some still wait.
     pub(super) fn catch_up(&self) -> bool {
         let mut state = self.state();
         let mut waiting = std::mem::take(&mut state.waiting);
@@ -183,8 +184,8 @@ impl Sink {
         !state.waiting.is_empty()
     }
 
-    /// Writes as far as there is room; returns how many bytes that were. What cannot be written at
-    /// all is dropped, and counts as written.
+    /// Writes as far as there is room; returns how many bytes were written. Bytes that cannot be written
+    /// at all are dropped, and count as written.
     fn write(&self, state: &mut SinkState, bytes: &[u8]) -> usize {
         let (rest, outcome) = state.write(bytes);
         let written = bytes.len() - rest.len();
@@ -195,7 +196,7 @@ impl Sink {
                 if let Some(last) = bytes[..written].last() {
                     state.torn = *last != b'\n';
                 }
-                // the torn one included
+                // the lines include the torn one
                 self.drop_lines(count_lines(rest));
                 state.retry_at = Some(Instant::now() + RETRY_AFTER);
                 self.say_missing(state, Some(&error));
@@ -204,9 +205,9 @@ impl Sink {
         bytes.len()
     }
 
-    /// Opens the file again under its path, with no more rights than at first. The way there may be closed
-    /// to this process by now: then under its name in the directory that is kept open. If that fails, too,
-    /// the old file is kept.
+    /// Opens the file again under its path, with no more rights than at first. If the path is closed to
+    /// this process by now, the file is opened under its name in the directory that is kept open. If that
+    /// fails, too, the old file is kept.
     pub(super) fn reopen(&self) {
         let AccessLog::File(path) = &self.access else { return };
         let mut state = self.state();
@@ -230,7 +231,8 @@ impl Sink {
         }
     }
 
-    /// Opens the file again where it was: its path cannot be opened, for this reason.
+    /// Opens the file again in the directory that is kept open, because its path cannot be opened for
+    /// this reason.
     fn reopen_kept(&self, path: &Path, state: &SinkState, error: io::Error) -> io::Result<File> {
         let Some(place) = &state.place else { return Err(error) };
         let file = place.open()?;
@@ -241,7 +243,7 @@ impl Sink {
         Ok(file)
     }
 
-    /// Gives up what still waits, and says how many lines are missing that were not spoken of yet.
+    /// Gives up the lines that still wait, and reports missing lines that were not reported yet.
     pub(super) fn finish(&self) {
         let state = self.state();
         self.drop_lines(count_lines(&state.waiting));
@@ -253,7 +255,7 @@ impl Sink {
         }
     }
 
-    /// Says that lines are missing, if that is news and not said too often.
+    /// Reports missing lines, unless that was done before or not long ago.
     fn say_missing(&self, state: &mut SinkState, error: Option<&io::Error>) {
         let dropped = self.dropped();
         let recently = state.said_at.is_some_and(|at| at.elapsed() < SAY_EVERY);
@@ -263,7 +265,7 @@ impl Sink {
         let name = self.name();
         let reason = match error {
             Some(error) => format!("{name} cannot be written: {error}; trying again"),
-            // an attempt is due only later: the reason was said, or will be
+            // the next attempt is due later: the reason was reported, or will be
             None if state.retry_at.is_some() => return,
             None => format!("{name} is written too slowly, or was for a while"),
         };
@@ -274,10 +276,10 @@ impl Sink {
 }
 
 impl SinkState {
-    /// Writes as much as there is room for; returns what is left.
+    /// Writes as much as there is room for; returns the rest.
     fn write<'b>(&mut self, bytes: &'b [u8]) -> (&'b [u8], Result<(), WriteStop>) {
         if self.torn && !bytes.is_empty() {
-            // ends the half of a line that is there
+            // ends the partial line in the file
             match self.write_some(b"\n") {
                 Ok(_) => self.torn = false,
                 Err(stop) => return (bytes, Err(stop)),
@@ -338,6 +340,6 @@ fn is_regular(file: &File) -> bool {
 }
 
 fn say(text: &str) {
-    // there is nowhere left to tell it if this fails
+    // a failure of this can be reported nowhere
     let _ = writeln!(io::stderr(), "forebay: access log: {text}");
 }

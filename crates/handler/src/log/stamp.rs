@@ -1,13 +1,13 @@
-//! The time as lines show it; made anew once a second.
+//! The time as lines show it; the text is made anew once a second.
 
 use forebay_http::date;
 
-/// The last second of the year 9999, which neither form can go beyond.
+/// The last second of the year 9999, the last that either form can show.
 const LAST_SECOND: u64 = 253_402_300_799;
 
 const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
 
-/// As the common and combined formats show it: `06/Nov/1994:08:49:37 +0000`.
+/// The time as the common and combined formats show it: `06/Nov/1994:08:49:37 +0000`.
 #[derive(Debug)]
 pub struct Clf {
     second: u64,
@@ -38,7 +38,7 @@ impl Clf {
     }
 }
 
-/// As JSON lines show it (RFC 3339): `1994-11-06T08:49:37.000000Z`.
+/// The time as JSON lines show it (RFC 3339): `1994-11-06T08:49:37.000000Z`.
 #[derive(Debug)]
 pub struct Rfc3339 {
     second: u64,
@@ -78,7 +78,7 @@ fn two_digits(number: u32) -> [u8; 2] {
     [b'0' + (number / 10 % 10) as u8, b'0' + (number % 10) as u8]
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`, taken apart.
+/// The parts of `Sun, 06 Nov 1994 08:49:37 GMT`.
 struct Parts<'i> {
     day: &'i [u8],
     month: &'i [u8],

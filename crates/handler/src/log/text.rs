@@ -1,5 +1,5 @@
-//! The pieces of a line: numbers, addresses, and what clients sent, escaped so that no byte of it
-//! can end the line, leave its field or reach a terminal as a control sequence.
+//! The pieces of a line: numbers, addresses, and text of clients, escaped so that no byte of it can end
+//! the line, leave its field or reach a terminal as a control sequence.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -51,7 +51,7 @@ pub fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
     if is_all_plain(text) { out.extend_from_slice(text) } else { push_not_plain(out, text) }
 }
 
-/// The same without quotes: a blank becomes `\x20`, so that it is one word.
+/// Appends `text` as one word, without quotes: a space becomes `\x20`.
 pub fn push_word(out: &mut Vec<u8>, text: &[u8]) {
     for (index, word) in text.split(|byte| *byte == b' ').enumerate() {
         if index > 0 {
@@ -61,9 +61,9 @@ pub fn push_word(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// Appends `text` for a JSON string (RFC 8259). What is UTF-8 comes out as such, but for characters that control a
-/// terminal or the order of a text, which become `\uHHHH`. Of a byte that is no UTF-8 the string says `\xHH`, and
-/// so it does of a backslash before an `x`, so that neither is taken for the other.
+/// Appends `text` for a JSON string (RFC 8259). UTF-8 stays as it is, except characters that control a
+/// terminal or the order of a text, which become `\uHHHH`. A byte that is no UTF-8 becomes `\xHH`, and so
+/// does a backslash before an `x`, so that neither is taken for the other.
 #[inline]
 pub fn push_json(out: &mut Vec<u8>, text: &[u8]) {
     if is_all_plain(text) { out.extend_from_slice(text) } else { push_unicode(out, text) }
@@ -84,7 +84,7 @@ fn push_unicode(out: &mut Vec<u8>, mut text: &[u8]) {
             match character {
                 '\\' if characters.peek() == Some(&'x') => out.extend_from_slice(b"\\\\x5c"),
                 '"' | '\\' => out.extend_from_slice(&[b'\\', character as u8]),
-                // they are below U+FFFF; writing into a Vec does not fail
+                // these characters are below U+FFFF; writing into a Vec does not fail
                 _ if is_control(character) => drop(write!(out, "\\u{:04x}", u32::from(character))),
                 _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
             }
@@ -96,7 +96,8 @@ fn push_unicode(out: &mut Vec<u8>, mut text: &[u8]) {
     }
 }
 
-/// Whether a character is not to reach a terminal: control characters, and what turns the order of a text around.
+/// Whether a character must not reach a terminal: control characters, and those that reverse the order of
+/// a text.
 fn is_control(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -110,7 +111,7 @@ fn is_plain(byte: u8) -> bool {
 
 #[inline]
 fn is_all_plain(text: &[u8]) -> bool {
-    // without an early exit the compiler looks at many bytes at once
+    // without an early exit, the compiler checks many bytes at once
     text.iter().fold(true, |plain, byte| plain & is_plain(*byte))
 }
 
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Takes an escaped text apart again.
+    /// Decodes an escaped text again.
     fn unescaped(text: &[u8], escape: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut rest = text;
@@ -196,7 +197,7 @@ mod tests {
             prop_assert_eq!(unescaped(&out, b"\\x"), text);
         }
 
-        /// Text, bytes of any kind, and what looks like an escape.
+        /// A JSON string keeps its text: any text, any bytes, and text that looks like an escape.
         #[test]
         fn a_string_of_json_says_what_it_said(
             parts in prop::collection::vec(

@@ -1,4 +1,4 @@
-//! The thread that writes all logs. It alone waits for disks.
+//! The thread that writes all logs. No other thread waits for disks.
 
 use super::sink::Sink;
 use super::{LineBatch, SharedSinks, SinkLines, WriterMessage};
@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// While lines wait for a pipe, how long it is given to become writable before other logs have
-/// their turn.
+/// How long a pipe for which lines wait is given to become writable before other logs have their turn.
 const TURN: Duration = Duration::from_millis(20);
 
 /// How long pipes that are full are given to become writable at the end.
@@ -32,7 +31,7 @@ impl Writer {
         Writer { shared, return_emptied, behind: Vec::new(), gathered: Vec::new() }
     }
 
-    /// Writes until told to close, or until no sender is left.
+    /// Writes until it gets the message to close, or until no sender is left.
     pub(super) fn run(mut self, from_loops: &Receiver<WriterMessage>) {
         while let Some(message) = self.next(from_loops) {
             if self.shared.reopen.swap(false, Ordering::Acquire) {
@@ -44,7 +43,8 @@ impl Writer {
                 WriterMessage::Close => break,
             }
             if self.shared.look.swap(false, Ordering::Acquire) {
-                // nothing else refers to it, and nothing will again: it is found only with the lock held
+                // no other reference exists, and none can be made: the sink is found only with the lock
+                // held
                 let is_unused = |sink: &mut Arc<Sink>| Arc::strong_count(sink) == 1;
                 let unused: Vec<_> = self.shared.sinks().extract_if(.., is_unused).collect();
                 drop(unused);
@@ -53,8 +53,7 @@ impl Writer {
         self.finish();
     }
 
-    /// The next message; `None` when no sender is left. Pipes that are behind are written to
-    /// meanwhile.
+    /// The next message; `None` when no sender is left. Waiting lines are written to pipes meanwhile.
     fn next(&mut self, from_loops: &Receiver<WriterMessage>) -> Option<WriterMessage> {
         while !self.behind.is_empty() {
             self.behind.retain(|sink| sink.catch_up());
@@ -95,7 +94,7 @@ impl Writer {
         }
         batch.clear();
         if batch.bytes.capacity() <= KEPT_BYTES {
-            // enough buffers are waiting already: this one is freed
+            // enough buffers are waiting already, so that this one is freed
             let _ = self.return_emptied.try_send(batch);
         }
     }
@@ -117,7 +116,7 @@ impl Writer {
     }
 }
 
-/// The parts with their sinks and their beginnings; those of one sink together, in their order.
+/// The parts with their sinks and their beginnings; those of one sink stand together, in their order.
 fn by_sink(parts: &[SinkLines]) -> Vec<(u32, u32, SinkLines)> {
     let begins = [0].into_iter().chain(parts.iter().map(|part| part.end));
     let mut sorted: Vec<_> =

@@ -9,9 +9,9 @@
 //!                 │ leaves, waits too long, or gives way to a higher rank
 //! ```
 //!
-//! A request asks when it is whole, so no place is held by a client that is slow to ask; it has its place
-//! until its answer is sent. A request that waits stands for an exchange: engines wait for it as for that, by a waker or
-//! by an eventfd in the place of a socket, and notice as always that a client leaves (ADR 0062).
+//! A request asks when all of it is received, so that a slow client holds no place; it has its place
+//! until its answer is sent. A request that waits stands for an exchange: engines wait for it by a waker,
+//! or by an eventfd in the place of a socket, and notice as always that a client leaves (ADR 0062).
 
 use forebay_conn::{SocketId, WakeSlot, Wants};
 use forebay_control::ranked::Turn;
@@ -24,7 +24,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The places of one rule, and those that wait for one. Kept through reloads by the rule's name.
+/// The places of one rule, and the requests that wait for one. Kept through reloads by the rule's name.
 #[derive(Debug)]
 pub struct AtOnce(Mutex<Places>);
 
@@ -34,11 +34,11 @@ struct Places {
     most: u32,
     taken: u32,
     deadline_ms: u32,
-    /// What other processes have of the same limit.
+    /// The counts of other processes for the same limit.
     shared: Option<SharedCount>,
 }
 
-/// How one that waits is told: `None` says that it gives way.
+/// How a waiting request gets its result: a place, or `None` if it gives way.
 #[derive(Debug, Default)]
 struct PlaceWaiter {
     slot: WakeSlot,
@@ -52,14 +52,14 @@ struct Taken {
     since_ns: u64,
 }
 
-/// A place. Dropped, it is the next one's.
+/// A place. When it is dropped, the next request gets it.
 #[derive(Debug)]
 pub struct InFlightPlace {
     at_once: Arc<AtOnce>,
     taken: Taken,
 }
 
-/// A request that waits for a place. Dropped, it does no longer.
+/// A request that waits for a place. When this is dropped, the request leaves the queue.
 #[derive(Debug)]
 pub struct PlaceWait {
     at_once: Arc<AtOnce>,
@@ -67,24 +67,25 @@ pub struct PlaceWait {
     bell: WakeBell,
     id: WaiterId,
     until_ms: u64,
-    /// It has what it was told, or does not wait for it.
+    /// Whether the result was taken, or the wait was given up.
     is_over: bool,
 }
 
-/// What becomes of a request.
+/// The answer to a request that asks for a place.
 #[derive(Debug)]
 pub enum PlaceAsked {
-    /// It has a place.
+    /// The request has a place.
     Has(InFlightPlace),
-    /// It waits for one.
+    /// The request waits for one.
     Waits(PlaceWait),
 }
 
-/// As many wait as may, and none of them gives way; or it has waited too long.
+/// There is no place: as many wait as may, and none of them gives way; or the request has waited too
+/// long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoPlace;
 
-/// How many have places, and how many wait for one.
+/// The numbers of requests that have a place, and of those that wait for one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlaceCounts {
     /// Requests that have a place.
@@ -94,8 +95,8 @@ pub struct PlaceCounts {
 }
 
 impl AtOnce {
-    /// As this limit says, if those over it wait; the one `before`, if there was one, goes on so. Each rank
-    /// is sure of its share of the time for which places are held.
+    /// The places of a limit under which further requests wait; the queue of `before`, if there was one,
+    /// goes on. Each rank is sure of its share of the time for which places are held.
     pub fn new(
         limit: &InFlight,
         shares: &[f64],
@@ -122,14 +123,14 @@ impl AtOnce {
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
-        // no panic can leave them half changed
+        // no panic can leave the places half changed
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request that is whole wants a place; it is `now_ms` on the clock by which it waits.
+    /// Asks for a place for a request that is complete; `now_ms` is the time on the clock of its wait.
     ///
     /// # Errors
-    /// There is none, not even to wait.
+    /// There is no place, not even to wait.
     pub fn ask(self: &Arc<Self>, owner: RequestOwner, now_ms: u64) -> Result<PlaceAsked, NoPlace> {
         let since_ns = clock::monotonic_ns();
         let mut places = self.places();
@@ -154,7 +155,7 @@ impl AtOnce {
             displaced.item.tell(None);
         }
         places.show_waiting();
-        // what is free although others wait is the first one's
+        // a place that is free although others wait belongs to the first of them
         places.hand_out(since_ns);
         let until_ms = now_ms + u64::from(places.deadline_ms);
         let at_once = Arc::clone(self);
@@ -162,13 +163,13 @@ impl AtOnce {
         Ok(PlaceAsked::Waits(PlaceWait { at_once, waiter, bell, id, until_ms, is_over: false }))
     }
 
-    /// How many there are now.
+    /// The present numbers.
     pub fn counts(&self) -> PlaceCounts {
         let places = self.places();
         PlaceCounts { taken: places.taken, waiting: places.queue.len() }
     }
 
-    /// What may have come by another process: it has given a place back.
+    /// Hands out places that another process may have given back.
     pub fn turn(&self) {
         let mut places = self.places();
         if !places.queue.is_empty() {
@@ -188,7 +189,7 @@ impl AtOnce {
 }
 
 impl Places {
-    /// Places that are free go to the requests that are next, which are told.
+    /// Gives free places to the requests that are next, and wakes them.
     fn hand_out(&mut self, now_ns: u64) {
         while !self.queue.is_empty() {
             let highest = self.queue.ranks_waiting().trailing_zeros() as u8;
@@ -204,7 +205,8 @@ impl Places {
         }
     }
 
-    /// Takes a place for a request of this rank, if one is free that no other process has, nor is about to have.
+    /// Takes a place for a request of this rank, if one is free that no other process has or is about to
+    /// have.
     fn take(&mut self, rank: u8, now_ns: u64) -> bool {
         if self.taken >= self.most {
             return false;
@@ -213,7 +215,7 @@ impl Places {
             if shared.is_behind(rank, now_ns / 1_000_000) {
                 return false;
             }
-            // after it counts: another process that takes one now sees this one, or is seen
+            // compared after taking: of two processes that take one at once, at least one sees the other
             shared.take();
             if u64::from(self.taken) + 1 + u64::from(shared.others()) > u64::from(self.most) {
                 shared.give_back();
@@ -229,7 +231,7 @@ impl Places {
         self.shared.iter().for_each(SharedCount::give_back);
     }
 
-    /// Shows other processes what waits.
+    /// Shows other processes which ranks wait here.
     fn show_waiting(&self) {
         self.shared.iter().for_each(|shared| shared.set_waiting(self.queue.ranks_waiting()));
     }
@@ -237,7 +239,7 @@ impl Places {
 
 impl PlaceWaiter {
     fn tell(&self, taken: Option<Taken>) {
-        // each is told once: it has left the queue before
+        // set only once, because the request has left the queue before
         let _ = self.told.set(taken);
         self.slot.wake();
     }
@@ -250,36 +252,36 @@ impl Drop for InFlightPlace {
 }
 
 impl PlaceWait {
-    /// Where a loop leaves what wakes the request when it is told.
+    /// The slot where a loop leaves the waker of the request.
     pub fn wake_slot(&self) -> &WakeSlot {
         &self.waiter.slot
     }
 
-    /// Becomes readable then, where nothing is in the slot.
+    /// An eventfd that becomes readable with the result, if no waker is in the slot.
     pub fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         self.bell.socket(&self.waiter.slot)
     }
 
-    /// Until when it waits, on the clock it has asked by: not at all where it could not be told, for want of a
-    /// descriptor.
+    /// The end of the wait, on the clock that the request has asked by; 0 where the request could not be
+    /// woken, for lack of a descriptor.
     pub fn until_ms(&self) -> u64 {
         if self.bell.is_deaf() { 0 } else { self.until_ms }
     }
 
-    /// Whether it was told.
+    /// Whether the result is there.
     pub fn is_told(&self) -> bool {
         self.waiter.told.get().is_some()
     }
 
-    /// Ends the wait: its place, if it got one until now.
+    /// Ends the wait and returns the place, if the request got one until now.
     ///
     /// # Errors
-    /// It got none.
+    /// The request got no place.
     pub fn take(&mut self) -> Result<InFlightPlace, NoPlace> {
         if std::mem::replace(&mut self.is_over, true) {
             return Err(NoPlace);
         }
-        // a request that is not in the queue any more was told
+        // a request that is not in the queue any more has its result
         let mut places = self.at_once.places();
         if places.queue.remove(self.id).is_some() {
             places.show_waiting();
@@ -331,15 +333,16 @@ mod tests {
         (taken, waiting)
     }
 
-    /// Clients are spread over queues at random, and two share one by chance once in a thousand times: so
-    /// three runs in a row must fail.
+    /// Clients are spread over queues at random, and two clients share a queue once in a thousand times:
+    /// so three runs in a row must fail.
     #[test]
     fn requests_over_the_limit_wait_by_rank_and_clients_take_turns() {
         let orders = [(); 3].map(|()| order_of_two_clients());
         assert!(orders.contains(&[3, 0, 2, 1]), "{orders:?}");
     }
 
-    /// The order in which requests got a place: three of rank 1, the last of another client, one of rank 0.
+    /// The order in which requests got a place: three of rank 1, the last of another client, one of rank
+    /// 0.
     fn order_of_two_clients() -> [usize; 4] {
         let at_once = at_once(1, 10);
         let mut has = Some(place(&at_once, 1));
@@ -376,7 +379,7 @@ mod tests {
         assert_eq!(counts(&at_once), (1, 2));
         drop(has);
         assert!(told.is_told() && !next.is_told());
-        // it was told, and leaves before it has looked
+        // the request has its result, and leaves before it has looked at it
         drop(told);
         assert!(next.is_told());
         drop(next.take().unwrap());
@@ -416,7 +419,7 @@ mod tests {
         let same = AtOnce::new(&limit(3, 1), &[], Some(&at_once), || None).unwrap();
         assert!(Arc::ptr_eq(&same, &at_once));
         assert_eq!((told(), counts(&at_once)), (2, (3, 1)));
-        // with fewer places than are taken, none is given out before enough are back
+        // with fewer places than are taken, none is handed out before enough are back
         AtOnce::new(&limit(1, 10), &[], Some(&at_once), || None).unwrap();
         drop(has);
         assert_eq!((told(), counts(&at_once)), (2, (2, 1)));

@@ -1,7 +1,8 @@
-//! Clients that the machine's firewall is to drop, on their way to the thread that has it changed.
+//! Clients to be dropped by the machine's firewall, on their way to the thread that has it changed.
 //!
-//! In: clients that a limit has had ignored, from every loop. Out: the same, in a queue of bounded length.
-//! No loop waits: a client that finds the queue full is counted, and comes again.
+//! In: clients that are ignored because of a limit, from every loop. Out: the same, in a queue of bounded
+//! length. No loop waits: a client that finds the queue full is counted, and reported again when it comes
+//! again.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::net::IpAddr;
@@ -9,26 +10,27 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread::Thread;
 
-/// So many clients wait at most to be looked at.
+/// The length of the queue.
 const QUEUE: usize = 16_384;
 
-/// A client to be dropped.
+/// A client to be dropped by the firewall.
 #[derive(Debug)]
 pub struct DroppedClient {
-    /// Its address.
+    /// The client's address.
     pub address: IpAddr,
-    /// Until when, on the clock that [`monotonic_ns`](forebay_sys::clock::monotonic_ns) reads.
+    /// The end of the time for which the client is dropped, on the clock that
+    /// [`monotonic_ns`](forebay_sys::clock::monotonic_ns) reads.
     pub until_ns: u64,
 }
 
-/// What loops leave clients in.
+/// The loops' end of the queue.
 #[derive(Debug)]
 pub struct DroppedClients {
     clients: Sender<DroppedClient>,
-    /// The thread looks at the queue without being woken.
+    /// Whether the thread looks at the queue without being woken.
     is_awake: AtomicBool,
     thread: OnceLock<Thread>,
-    /// Clients that found the queue full.
+    /// The number of clients that found the queue full.
     lost: AtomicU64,
 }
 
@@ -45,25 +47,26 @@ impl DroppedClients {
         (queue, gathered)
     }
 
-    /// Has a client dropped until then, if there is room. It takes no lock, and does not wait.
+    /// Has a client dropped until then, if there is room. The call takes no lock, and does not wait.
     #[inline]
     pub fn drop_client(&self, address: IpAddr, until_ns: u64) {
         if self.clients.try_send(DroppedClient { address, until_ns }).is_err() {
             self.lost.fetch_add(1, Relaxed);
         }
-        // after what was sent: either this sees that the thread is about to sleep, or that sees the client
+        // loaded after sending: either this load sees that the thread is about to sleep, or the thread
+        // sees the client
         if !self.is_awake.load(SeqCst) {
             self.wake();
         }
     }
 
-    /// From now on this thread looks at the queue, and is woken.
+    /// Names the thread that looks at the queue from now on, and wakes it.
     pub fn wake_from_now_on(&self, thread: Thread) {
         let _ = self.thread.set(thread);
         self.wake();
     }
 
-    /// Wakes the thread that looks, if it sleeps.
+    /// Wakes the thread if it sleeps.
     #[cold]
     pub fn wake(&self) {
         if !self.is_awake.swap(true, SeqCst)
@@ -73,13 +76,13 @@ impl DroppedClients {
         }
     }
 
-    /// Whether the thread looks without being woken. Before it sleeps it says that it does not, and then looks
-    /// once more.
+    /// Sets whether the thread looks without being woken. Before the thread sleeps, it clears this, and
+    /// then looks once more.
     pub fn set_awake(&self, is_awake: bool) {
         self.is_awake.store(is_awake, SeqCst);
     }
 
-    /// Clients that found the queue full.
+    /// The number of clients that found the queue full.
     pub fn lost(&self) -> u64 {
         self.lost.load(Relaxed)
     }

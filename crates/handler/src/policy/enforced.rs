@@ -1,11 +1,10 @@
-//! What the kernel does of a policy, as far as this program was built with the gate.
+//! The part of a policy that the kernel enforces, if this program was built with the gate.
 //!
-//! In: the compiled policy, the level of overload. Out: which rules the kernel enforces, whether a connection
-//! was charged there, what it has counted. What the kernel does not do, the server does as without it: the
-//! policy is the same.
+//! In: the compiled policy, the level of overload. Out: which rules the kernel enforces, whether a
+//! connection was charged there, what the kernel has counted. The server does the rest as without the
+//! kernel: the policy is the same.
 //!
-//! Built without the feature `gate`, there is no value of [`KernelGate`], and nothing of this is
-//! reached.
+//! Built without the feature `gate`, no value of [`KernelGate`] exists, and nothing here is reached.
 
 use forebay_metrics::{GateClass, GateFigures};
 use forebay_policy::facts::ConnectionFacts;
@@ -26,67 +25,67 @@ mod kernel;
 
 pub use kernel::{GivenAnswers, KernelGate, KernelTables, guard, is_built, makes_connections};
 
-/// The sockets of classes of one listener.
+/// The sockets of a listener's classes.
 #[derive(Debug)]
 pub struct OfClasses<'l> {
     /// The address that their connections come to.
     pub address: SocketAddr,
-    /// Whether TLS is spoken there.
+    /// Whether TLS is spoken at that address.
     pub speaks_tls: bool,
-    /// By rank.
+    /// The sockets of each class, by rank.
     pub sockets: Vec<Vec<BorrowedFd<'l>>>,
 }
 
-/// A server besides this one whose connections the kernel judges.
+/// Another server, whose connections the kernel judges as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProtectedServer {
-    /// The machine that packets for it are passed on to; `None` if it is this one.
+    /// The machine to which packets for the server are passed on; `None` if the server is on this one.
     pub forwarded_to: Option<IpAddr>,
-    /// Its port.
+    /// The server's port.
     pub port: u16,
-    /// So many connections may wait in its queue before one of a class below the first is made.
+    /// How many connections may wait in the server's queue before classes below the first get none.
     pub queue: u32,
-    /// The server is the first to say something, so that its SYNs alone are judged.
+    /// Whether the server sends the first bytes; then only its SYNs are judged.
     pub speaks_first: bool,
 }
 
-/// What a gate hands to that of another process, as a text. Descriptors follow: of the maps, of the links, and two if
-/// it is attached by filters.
+/// The text that a gate hands to the gate of another process. Descriptors follow: of the maps, of the
+/// links, and two if the gate is attached by filters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedKernel {
-    /// What the content of the maps means.
+    /// The number of the layout of the maps' content.
     pub layout: u32,
-    /// Whether it answers SYNs.
+    /// Whether the gate answers SYNs.
     pub steers: bool,
-    /// Which rule has which place, by name.
+    /// The place of each rule, by the rule's name.
     pub slots: Vec<(String, u32)>,
-    /// By name.
+    /// The names of the maps.
     pub maps: Vec<String>,
-    /// By interface.
+    /// The links, by interface.
     pub links: Vec<u32>,
-    /// The number of the gate, and the process that takes its filters away.
+    /// The number of the gate, and the process that removes its filters.
     pub filters: Option<(u32, u32)>,
 }
 
 impl HandedKernel {
-    /// How many descriptors belong to it.
+    /// The number of descriptors that follow.
     pub fn descriptors(&self) -> usize {
         self.maps.len() + self.links.len() + 2 * usize::from(self.filters.is_some())
     }
 }
 
-/// What the kernel does of a policy.
+/// The part of a policy that the kernel enforces.
 #[derive(Debug)]
 pub struct Enforced {
     gate: Arc<KernelGate>,
     tables: KernelTables,
-    /// How many classes there are, and what they are called.
+    /// The number of classes, and their names.
     ranks: usize,
     classes: Box<[Box<str>]>,
 }
 
 impl Enforced {
-    /// What it can do of it; nothing is in force yet.
+    /// Compiles the part of the policy that the gate can enforce; nothing is in force yet.
     pub fn new(gate: Arc<KernelGate>, policy: &Policy) -> Enforced {
         let tables = gate.lower(policy).unwrap_or_else(|why| {
             say(format_args!("gate: {why}; they are all enforced by the server alone"));
@@ -101,7 +100,7 @@ impl Enforced {
         Arc::clone(&self.gate)
     }
 
-    /// The word that the kernel charges, or reads, for the rule with this name.
+    /// The counter that the kernel charges, or reads, for the rule with this name.
     pub fn word(&self, rule: &str, of: GivenWord) -> Option<&'static AtomicU64> {
         self.gate.word(rule, of)
     }
@@ -116,7 +115,8 @@ impl Enforced {
         self.tables.charge_requests()
     }
 
-    /// The rule that the kernel has charged the first request of this connection to, if it has. It is asked once.
+    /// The rule to which the kernel has charged the first request of this connection, if it has. Each
+    /// charge is returned once.
     pub fn take_charged_request(&self, ends: &ConnectionFacts) -> Option<u32> {
         let slot = self.gate.take_charged_request(ends.client, ends.local)?;
         self.tables.rule_of_requests(slot)
@@ -127,19 +127,19 @@ impl Enforced {
         self.tables.slot(rule).is_some()
     }
 
-    /// Has the kernel judge by the policy.
+    /// Has the kernel judge by this policy.
     pub fn enforce(&self) {
         if let Err(why) = self.gate.enforce(&self.tables) {
             say(format_args!("gate: {why}; the rules before stay in force in the kernel"));
         }
     }
 
-    /// From which degree of overload on rules count.
+    /// Sets the degree of overload, from which rules with that degree or a lower one count.
     pub fn set_degree(&self, degree: Degree) {
         self.gate.set_degree(degree);
     }
 
-    /// Whether this connection, which was just accepted, has been charged to this rule in the kernel.
+    /// Whether the kernel has charged this newly accepted connection to this rule.
     pub fn take_charged(&self, ends: &ConnectionFacts, rule: u32) -> bool {
         let slot = self.tables.slot(rule);
         slot.is_some_and(|slot| self.gate.take_charged(ends.client, ends.local, slot))
@@ -150,23 +150,23 @@ impl Enforced {
         self.gate.ignore(client, until_ns);
     }
 
-    /// By rank, for how many connections the kernel has found that it is that of their first request.
+    /// For how many connections the kernel has found the class of their first request, by rank.
     pub fn first_requests(&self) -> Vec<u64> {
         self.gate.first_requests(self.ranks)
     }
 
-    /// By rank, how many first requests were within what the agent admits of their class, and how many were not, in
-    /// the kernel.
+    /// How many first requests the kernel has found within what the agent admits of their class, and how
+    /// many beyond, by rank.
     pub fn paced(&self) -> impl Iterator<Item = (u64, u64)> {
         self.classes.iter().map(|class| self.gate.paced(class))
     }
 
-    /// How many first requests a rule has refused in the kernel.
+    /// How many first requests the kernel has refused because of a rule.
     pub fn refused_by(&self, rule: &str) -> u64 {
         self.gate.refused_by(rule)
     }
 
-    /// What was counted.
+    /// The counts of the gate.
     pub fn figures(&self) -> GateFigures {
         let classes = self.classes.iter().zip(self.paced());
         let classes = classes.map(|(class, (admitted, dropped))| GateClass {

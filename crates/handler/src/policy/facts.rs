@@ -1,7 +1,7 @@
-//! What a policy is told of a request.
+//! The facts about a request that a policy decides by.
 //!
-//! Hosts and paths come in the form that rules are written for: the host in lower case without port,
-//! the path decoded and free of detours, as the content sees them.
+//! Hosts and paths come in the form that rules are written for: the host in lower case without port, the
+//! path decoded and in normal form, as the content sees them.
 
 use crate::client::{TrustedProxies, client_end};
 use forebay_conn::Request;
@@ -18,9 +18,9 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// What a policy with these needs is told of a request. `normal` is its normal
-    /// [path](Request::path) if there is one; it need not be made where no rule asks for a path.
-    /// The identity that the client has proven is for others to find out, once its address is known.
+    /// The facts about a request for a policy with these needs. `normal` is its normal
+    /// [path](Request::path) if there is one; it need not be made where no rule asks for a path. The
+    /// caller adds the identity that the client has proved, once the client's address is known.
     #[inline]
     pub fn of<'f>(
         &'f mut self,
@@ -38,7 +38,7 @@ impl Facts {
         let path = match normal {
             _ if !needs.path => &b""[..],
             Some(normal) => normal,
-            // it will be refused for that; until then it is what was sent
+            // the request will be refused for that; until then its path is what was sent
             None => head.path,
         };
         RequestFacts {

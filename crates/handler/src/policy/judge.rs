@@ -26,52 +26,54 @@ use std::time::Duration;
 /// Judges connections and requests for one loop or thread.
 pub struct Judge {
     in_force: Arc<InForce>,
-    /// Whom an operator keeps out, whatever the policy says.
+    /// The clients that an operator bans, whatever the policy says.
     bans: Option<Arc<BanTable>>,
     needs: FactsNeeded,
     metrics: Arc<Local>,
     facts: Facts,
     window_point: WindowPoint,
     gather: Gather,
-    /// Where matches of rules are counted.
+    /// The number of the counters in which matches of rules are counted.
     lane: usize,
 }
 
-/// What is known of a client besides its request.
+/// The facts about a client besides its request.
 #[derive(Clone, Copy)]
 pub struct JudgeContext<'k> {
-    /// Whose word about clients counts.
+    /// The proxies whose statements about clients are trusted.
     pub trusted: &'k TrustedProxies,
-    /// How identities are found.
+    /// The verifier of identities, if there are any.
     pub verifier: Option<&'k Verifier>,
     /// The time, in milliseconds since 1970.
     pub unix_ms: u64,
     /// The rank of the request, where the stage before has decided it.
     pub rank: Option<u8>,
-    /// The paths that rules go by, if it is not the request's own: several, if applications may take it for each.
+    /// The paths that rules go by, if not the request's own: several, if applications may read the path
+    /// in several ways.
     pub paths: &'k [Vec<u8>],
 }
 
-/// What rules decide about a request.
+/// The decision of the rules about a request.
 struct Judgement {
     decisions: Decisions,
-    /// Whether they decide something else about another reading of its path. It is not answered then.
+    /// Whether the rules decide differently about another reading of its path. Then the request is not
+    /// answered.
     is_divided: bool,
 }
 
-/// What is kept with a connection from one request to the next.
+/// The data kept with a connection from one request to the next.
 #[derive(Debug, Default)]
 pub struct ConnectionRecord {
-    /// What it has asked for, as far as rules count that.
+    /// The connection's counts of requests, as far as rules need them.
     pub counts: policy::ConnectionCounts,
-    /// The identity it has proven.
+    /// The identity that the client has proved.
     pub identity: Remembered,
-    /// It was asked whether the kernel has charged its first request.
+    /// Whether the kernel was asked if it has charged the first request.
     has_asked: bool,
 }
 
 impl Judge {
-    /// Judges by the policy in force and these bans; `None` if neither says anything.
+    /// A judge by the policy in force and these bans; `None` if there is nothing to judge by.
     pub fn new(
         in_force: &Arc<InForce>,
         bans: &Option<Arc<BanTable>>,
@@ -93,7 +95,8 @@ impl Judge {
         })
     }
 
-    /// Whether rules ask for the address that a client reached, or the kernel knows connections by it.
+    /// Whether rules ask for the address that a client has reached, or the kernel knows connections by
+    /// it.
     pub fn asks_local(&self) -> bool {
         self.needs.local || self.in_force.gate.as_ref().is_some_and(Enforced::charges)
     }
@@ -109,7 +112,7 @@ impl Judge {
         let InForce { policy, state, slots, gate, .. } = &*self.in_force;
         let mut decisions = policy.connection(&ends, self.in_force.degree());
         if let Some(Rank(rank)) = peer.queued {
-            // of its first request, which rules about addresses do not know
+            // the rank of its first request, which rules about addresses do not know
             decisions.rank = rank;
         }
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
@@ -121,7 +124,7 @@ impl Judge {
         }
         state.note(&decisions, self.lane);
         if trusted.speaks_for_itself(peer, ends.client.ip()) {
-            // whose requests it brings is not known yet: that is no reason to tell people of
+            // the clients behind a proxy are not known yet: that is no reason for a warning here
             state.spare_proxy(&mut decisions);
         }
         let charge = match gate {
@@ -129,7 +132,7 @@ impl Judge {
             Some(gate) => {
                 state.charge_arrived(&decisions, ends.client.ip(), now_ns, |of| match of {
                     ArrivedCharge::Rule(rule) => gate.take_charged(&ends, rule),
-                    // the kernel has queued it by its class, within what the agent admits
+                    // the kernel has queued the connection by its class, within what the agent admits
                     ArrivedCharge::Class => peer.queued.is_some(),
                 })
             }
@@ -147,7 +150,7 @@ impl Judge {
         }
     }
 
-    /// Whether a request is admitted, and its ticket, which keeps the reason if it is not.
+    /// Whether a request is admitted, with its ticket, which keeps the reason if it is not.
     pub fn request(
         &mut self,
         request: &Request<'_>,
@@ -167,11 +170,13 @@ impl Judge {
         let rule = decisions.class.and_then(RuleNumber::of);
         let trace = Trace { slot, rule, refused: None, brought, policy: *number };
         self.metrics.enter(slot, ClassEvent::Offered);
+        // a ban comes before every rule: what the kernel has charged for the request is given back
         if self.is_banned(client.ip(), RefusedAt::Request) {
             if let Some(rule) = charged {
                 state.refund_request(rule, ClientKey::of(client.ip()), now_ns);
             }
             self.refused(slot, RefusedAt::Request, RefusalReason::Banned);
+            // a proxy's connection has requests of other clients, too, and is not reset
             if is_own_connection(request.peer, client.ip()) {
                 return Verdict::Reset;
             }
@@ -215,8 +220,8 @@ impl Judge {
         }
     }
 
-    /// The ticket of a request that the kernel has judged by the same rules and answered. Its class is told, rules count
-    /// it, and nothing is charged.
+    /// The ticket of a request that the kernel has judged by the same rules and answered. The ticket has
+    /// its class, rules count the request, and nothing is charged.
     pub fn given(&mut self, request: &Request<'_>, known: JudgeContext<'_>) -> Ticket {
         let (judgement, _, brought) = self.decide(request, known, &mut Remembered::default());
         let decisions = judgement.decisions;
@@ -229,7 +234,8 @@ impl Judge {
         Ticket::new(decisions.rank, trace, AtOnceHold::default(), None)
     }
 
-    /// The rule whose limit on requests the kernel has charged this request to: the first of its connection.
+    /// The rule to which the kernel has charged this request, by its limit on requests. Only the first
+    /// request of a connection is charged there.
     #[inline]
     fn charged_in_kernel(&self, peer: &Peer, record: &mut ConnectionRecord) -> Option<u32> {
         let gate = self.in_force.gate.as_ref()?;
@@ -239,7 +245,7 @@ impl Judge {
         gate.take_charged_request(&ConnectionFacts { client: peer.address(), local: peer.local })
     }
 
-    /// A connection is refused whose first request the kernel may have charged: gives that back.
+    /// Gives back what the kernel may have charged for the first request of a connection that is refused.
     fn refund_first(&self, ends: &ConnectionFacts, now_ns: u64) {
         let gate = self.in_force.gate.as_ref().filter(|gate| gate.charges_requests());
         if let Some(rule) = gate.and_then(|gate| gate.take_charged_request(ends)) {
@@ -247,20 +253,20 @@ impl Judge {
         }
     }
 
-    /// The ban that keeps a client out now. Nobody who is spared is banned, also within a network that is.
+    /// The ban that holds for a client now. A spared client is not banned, even within a banned network.
     pub fn ban_of(&self, client: IpAddr) -> Option<&ClientBan> {
         let ban = self.bans.as_ref()?.find(client, clock::unix_coarse_ms() / 1000)?;
         self.in_force.policy.spared().why(client).is_none().then_some(ban)
     }
 
-    /// How overloaded the server is.
+    /// The level of overload.
     pub fn level(&self) -> &'static str {
-        // without a lock, and so without the cause
+        // read without a lock, and so without the cause
         let number = usize::from(self.in_force.degree().number());
         Level::ALL.get(number).map_or("normal", |level| level.name())
     }
 
-    /// Whether a client is banned. What that refuses is counted.
+    /// Whether a client is banned. Refusals by bans are counted.
     #[inline]
     fn is_banned(&self, client: IpAddr, at: RefusedAt) -> bool {
         self.bans.is_some() && self.count_ban(client, at)
@@ -285,19 +291,20 @@ impl Judge {
         self.needs.path
     }
 
-    /// What the log is told of the request with this ticket.
+    /// The judgement that the log gets for the request with this ticket.
     #[inline]
     pub fn judged(&self, ticket: &Ticket) -> Judged<'_> {
         Judged { in_force: &self.in_force, trace: ticket.trace }
     }
 
-    /// Whether there is a policy. Else there are bans alone, and lines of requests that are served say no class.
+    /// Whether there is a policy. Without one there are only bans, and lines of served requests have no
+    /// class.
     #[inline]
     pub fn has_policy(&self) -> bool {
         self.bans.is_none() || !self.in_force.is_empty()
     }
 
-    /// Which rules decide about a request, whose it is, and what it has brought to prove that.
+    /// The decision of the rules about a request, its client, and the token that it has brought.
     #[inline]
     fn decide(
         &mut self,
@@ -328,7 +335,7 @@ impl Judge {
             in_force.policy.request(&facts, degree) != decisions
         });
         if is_divided {
-            // whatever rules do to one reading, its client is told why there are several
+            // whatever rules decide about one reading, the client learns why there are several
             decisions.action = None;
         }
         if let Some(counter) = brought.counter() {
@@ -337,10 +344,11 @@ impl Judge {
         (Judgement { decisions, is_divided }, client, brought)
     }
 
-    /// A request is about to be queued, before anything is known of it. Its turn has come.
+    /// Lets a request into the window before it is queued, while nothing is known of its work. Its turn
+    /// has come.
     ///
     /// # Errors
-    /// What its client is told, if its class has enough unfinished work.
+    /// The answer for its client, if its class has enough unfinished work.
     #[inline]
     pub fn enqueue(&mut self, ticket: &mut Ticket) -> Result<(), Refusal> {
         ticket.end_wait();
@@ -351,14 +359,15 @@ impl Judge {
         Ok(())
     }
 
-    /// A request needs a worker that computes. The pass, if there is one, goes with the job.
+    /// Lets a request into the window that needs a worker which computes. The pass, if there is one, goes
+    /// with the job.
     ///
     /// # Errors
-    /// What its client is told, if its class has enough unfinished work.
+    /// The answer for its client, if its class has enough unfinished work.
     pub fn needs_worker(&mut self, ticket: &mut Ticket) -> Result<Option<Pass>, Refusal> {
         match ticket.hand_on() {
             Some(pass) => Ok(Some(pass)),
-            // another job of the same request is let in
+            // a further job of the same request is let in
             None => self.enter(ticket),
         }
     }
@@ -366,7 +375,7 @@ impl Judge {
     fn enter(&mut self, ticket: &mut Ticket) -> Result<Option<Pass>, Refusal> {
         match ticket.enter(&self.in_force.windows) {
             Ok(pass) => Ok(pass),
-            // what it was charged stays: a limit is to hold for those who try on in an overload, too
+            // the charge stays: a limit also holds for clients that try on and on during an overload
             Err(retry_after_s) => {
                 ticket.trace.refused = Some((RefusalReason::Agent, None));
                 self.refused(ticket.trace.slot, RefusedAt::Request, RefusalReason::Agent);
@@ -375,7 +384,7 @@ impl Judge {
         }
     }
 
-    /// A request that was admitted is refused for this reason, by what it has waited for.
+    /// Notes that an admitted request is refused for this reason, by something that it has waited for.
     pub fn refused_later(&mut self, ticket: &mut Ticket, reason: RefusalReason) {
         if ticket.trace.refused.is_none() {
             ticket.trace.refused = Some((reason, None));
@@ -383,16 +392,16 @@ impl Judge {
         }
     }
 
-    /// An application has not answered a request, and its client is told this.
+    /// Counts a request that its application has not answered, by what its client gets instead.
     pub fn unanswered(&mut self, ticket: &Ticket, what: Unanswered) {
         self.metrics.enter(ticket.trace.slot, ClassEvent::Unanswered(what));
     }
 
-    /// A request that was admitted got no place among those at once of its rule.
+    /// Notes that an admitted request got no place among those at once of its rule.
     pub fn refused_queued(&mut self, ticket: &mut Ticket) {
         let Some((rule, client)) = ticket.queued_by() else { return };
         self.refund(ticket);
-        // rules of a policy that is not in force any more have other numbers
+        // rules of a policy that is no longer in force have other numbers
         let rule = (ticket.trace.policy == self.in_force.number).then_some(rule);
         if let Some(rule) = rule {
             self.in_force.state.refuse_queued(rule, client);
@@ -401,7 +410,7 @@ impl Judge {
         self.refused(ticket.trace.slot, RefusedAt::Request, RefusalReason::Queue);
     }
 
-    /// The agent of a stage behind has refused a request that was admitted here.
+    /// Notes that the agent of a later stage has refused a request that was admitted here.
     #[cold]
     pub fn refused_behind(&mut self, ticket: &mut Ticket) {
         if ticket.trace.refused.is_some() {
@@ -415,7 +424,7 @@ impl Judge {
         }
     }
 
-    /// A request is over that was not answered. If it still waits for its turn, it gives that up.
+    /// Gives up the turn of a request that ends without an answer, if it still waits for that.
     #[inline]
     pub fn give_up_turn(&self, ticket: &mut Ticket) {
         if let Some(turn_ns) = ticket.end_wait()
@@ -425,9 +434,10 @@ impl Judge {
         }
     }
 
-    /// A request that was charged for its rate is refused by something else: gives that back. It may have
-    /// waited for longer than an interval of the rate, and then one more is admitted for it than should be.
-    /// That is the lesser harm: else its client is refused anew, by a limit that it has had nothing of.
+    /// Gives a charge for the rate back, because something else refuses the request. If the request has
+    /// waited for longer than an interval of the rate, one request more is admitted than should be. That
+    /// is the lesser harm: otherwise its client would be refused anew, by a limit of which it had
+    /// nothing.
     fn refund(&self, ticket: &mut Ticket) {
         if let Some(RequestCharge { rule, client }) = self.take_charge(ticket) {
             let rule = rule.place() as u32;
@@ -435,14 +445,15 @@ impl Judge {
         }
     }
 
-    /// What a request was charged, once. Rules of a policy that is not in force any more have other
-    /// numbers: what they have charged stays charged.
+    /// The charge of a request; it is returned once. Rules of a policy that is no longer in force have
+    /// other numbers, and their charges stay.
     fn take_charge(&self, ticket: &mut Ticket) -> Option<RequestCharge> {
         ticket.take_charge().filter(|_| ticket.trace.policy == self.in_force.number)
     }
 
-    /// Has the kernel ignore a client, too, that the server ignores: it was refused by a limit just now,
-    /// or has come although it was. A client that is known by the word of a proxy sends no SYNs.
+    /// Has the kernel and the firewall ignore a client that the server ignores: a limit has refused it just
+    /// now, or did before and the client has come again. A client that a proxy has stated sends no SYNs
+    /// itself.
     fn tell_ignored(&self, peer: &Peer, client: IpAddr, now_ns: u64) {
         let InForce { gate, dropped, state, .. } = &*self.in_force;
         if gate.is_none() && dropped.is_none() {
@@ -475,18 +486,19 @@ impl Judge {
     }
 }
 
-/// Whether a connection brings requests of this client alone: no proxy names another one in a field of each.
+/// Whether a connection brings only requests of this client: no proxy names another one in a field of
+/// each.
 fn is_own_connection(peer: &Peer, client: IpAddr) -> bool {
     peer.address().ip().to_canonical() == client.to_canonical()
 }
 
-/// What a refusal comes to.
+/// The verdict for a refusal.
 fn verdict<T>(refused: &PolicyRefusal, ticket: T) -> Verdict<T> {
     match refused.answer {
         RefusalAnswer::Reject { status, retry_after_s } => {
             Verdict::Refuse(Refusal { status, retry_after_s }, ticket)
         }
-        // nothing is silent once a connection is accepted
+        // a connection cannot be dropped silently once it is accepted
         RefusalAnswer::Reset | RefusalAnswer::Drop => Verdict::Reset,
     }
 }
@@ -526,7 +538,7 @@ in_flight = { most = 1, over = "queue", queue = 1, deadline = "1s" }
 requests = { rate = "10/m", over = "queue", deadline = "60s", most = 3 }
 "#;
 
-    /// One loop with the policy.
+    /// A loop with the policy.
     struct Loop {
         judge: Judge,
         metrics: Arc<Local>,
@@ -590,7 +602,7 @@ requests = { rate = "10/m", over = "queue", deadline = "60s", most = 3 }
     #[test]
     fn each_ticket_knows_why_its_own_request_is_refused() {
         let mut one = Loop::new(WindowPoint::Job);
-        // what rules match is the normal path
+        // rules match the normal path
         let mut first = one.admitted("/costly/a");
         let mut second = one.refused("/x/..//costly/%62");
         let mut other = one.admitted("/cheap");
@@ -681,14 +693,14 @@ requests = { rate = "10/m", over = "queue", deadline = "60s", most = 3 }
         let _first = one.admitted("/line");
         let mut waits = [(); 3].map(|()| one.admitted("/line"));
         one.refused("/line");
-        // those behind it have been told their times, and come at these
+        // the requests behind it know their times already, and come at these
         leave(&one, &mut waits[0]);
         one.refused("/line");
         leave(&one, &mut waits[2]);
         leave(&one, &mut waits[1]);
         let [_before, mut served] = [(); 2].map(|()| one.admitted("/line"));
         one.refused("/line");
-        // one whose turn has come has had it
+        // a request whose turn has come has had it
         assert!(!served.needs_place());
         assert_eq!(one.judge.enqueue(&mut served), Ok(()));
         assert!(served.needs_place());

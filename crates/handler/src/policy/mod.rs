@@ -7,12 +7,12 @@
 //! |---|---|
 //! | [`at_once`] | requests at once of a rule, where those beyond its number wait |
 //! | [`dropped_clients`] | clients that the machine's firewall is to drop |
-//! | [`enforced`] | what the kernel does of the policy |
-//! | [`facts`] | what the policy is told of a request |
+//! | [`enforced`] | the part of the policy that the kernel enforces |
+//! | [`facts`] | the facts about a request that a policy decides by |
 //! | [`judge`] | one loop's view: facts in, a verdict out, entries in the ledger |
-//! | `settings` | what is to be in force |
+//! | `settings` | the settings of a policy |
 //! | [`ticket`] | what a judged request holds until it is over |
-//! | [`trace`] | what the access log is told of that |
+//! | [`trace`] | the judgement of a request, for the access log |
 //! | [`window`] | how much unfinished work each class may have |
 
 pub mod at_once;
@@ -47,7 +47,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A trusted proxy that names no client, in words.
+/// The message about a trusted proxy that names no client.
 struct Unnamed(IpAddr);
 
 impl fmt::Display for Unnamed {
@@ -68,7 +68,7 @@ impl fmt::Display for Unnamed {
 /// The policy in force, and what is charged to it. Shared by all loops.
 #[derive(Debug)]
 pub struct InForce {
-    /// Which one it is: each has another number than the one before.
+    /// The number of the policy: each has another one than the one before.
     pub number: u32,
     /// Classes and rules.
     pub policy: Arc<Policy>,
@@ -81,29 +81,29 @@ pub struct InForce {
     pub at_once: Box<[Option<Arc<AtOnce>>]>,
     /// The ledger of each class, by rank.
     pub slots: Arc<[ClassSlot]>,
-    /// How many judges there have been: each counts in another lane.
+    /// How many judges there have been, which numbers their counters.
     judges: AtomicUsize,
     /// Whether the agent may limit the classes.
     pub agent: bool,
-    /// Whether it was said that a proxy names no clients.
+    /// Whether the operator was warned that a proxy names no clients.
     has_said_unnamed: AtomicBool,
-    /// What the kernel does of it.
+    /// The part that the kernel enforces.
     pub gate: Option<Enforced>,
-    /// What is counted together with other processes.
+    /// The counts shared with other processes.
     pub shared: Option<Arc<SharedCounts>>,
-    /// Where clients are left that the machine's firewall is to drop before they come here.
+    /// The queue of clients that the machine's firewall is asked to drop.
     pub dropped: Option<Arc<DroppedClients>>,
-    /// When the agent of a stage behind has last refused a request of each class, by rank, in milliseconds; 0 for
-    /// never.
+    /// When the agent of a later stage has last refused a request of each class, by rank, in
+    /// milliseconds; 0 for never.
     behind: Box<[AtomicU64]>,
-    /// How overloaded the server is, for rules that count then.
+    /// The degree of overload, for rules that count from some degree on.
     degree: AtomicU8,
-    /// How overloaded the server is, and why: for people.
+    /// The level of overload and its cause, for people.
     level: Mutex<(Level, Cause)>,
 }
 
 impl InForce {
-    /// Puts a policy in force. What is charged to the one `before` stays charged.
+    /// Puts a policy in force. Charges to the one `before` are kept.
     pub fn new(settings: PolicySettings, before: Option<&InForce>) -> InForce {
         let gate = before.and_then(|before| before.gate.as_ref()).map(Enforced::gate);
         let dropped = before.and_then(|before| before.dropped.clone());
@@ -111,8 +111,8 @@ impl InForce {
         InForce::with_kernel(settings, before, gate, dropped, shared)
     }
 
-    /// The same, with a gate that charges what it can in the kernel, once it is
-    /// [told](InForce::tell_gate), a firewall, and counts that other processes see.
+    /// Puts a policy in force with a gate, which charges what it can in the kernel once it is
+    /// [told](InForce::tell_gate); a firewall; and counts that other processes see.
     pub fn with_kernel(
         settings: PolicySettings,
         before: Option<&InForce>,
@@ -161,7 +161,8 @@ impl InForce {
         self.has_said_unnamed.load(Relaxed)
     }
 
-    /// A trusted proxy has asked without naming a client, where a limit counts each client. It is said once.
+    /// Warns once that a trusted proxy has asked without naming a client, where a limit counts each
+    /// client.
     #[inline]
     fn say_unnamed(&self, proxy: IpAddr) {
         if !self.has_said_unnamed() && !self.has_said_unnamed.swap(true, Relaxed) {
@@ -177,7 +178,7 @@ impl InForce {
         }
     }
 
-    /// The first class of which the agent of a stage behind has refused a request within this time.
+    /// The first class of which the agent of a later stage has refused a request within this time.
     pub fn refused_behind(&self, within_ms: u64) -> Option<u8> {
         let now_ms = clock::coarse_ms();
         let is_recent = |at: &AtomicU64| match at.load(Relaxed) {
@@ -187,11 +188,11 @@ impl InForce {
         self.behind.iter().position(is_recent).and_then(|rank| u8::try_from(rank).ok())
     }
 
-    /// The name of the class of the request with this ticket, or of all that have none; empty if a reload has
-    /// taken the class away.
+    /// The name of the class of the request with this ticket, or of all requests without one; empty if a
+    /// reload has removed the class.
     pub fn class(&self, ticket: Option<&Ticket>) -> &str {
         let rank = match ticket {
-            // a ticket of the policy before has another rank, but the same ledger
+            // a ticket of an earlier policy may have another rank, but has the same ledger
             Some(ticket) => self.slots.iter().position(|slot| *slot == ticket.trace.slot),
             None => Some(0),
         };
@@ -206,13 +207,12 @@ impl InForce {
         u8::try_from(rank).ok()
     }
 
-    /// Whether there is anything to judge by.
+    /// Whether there is nothing to judge by.
     pub fn is_empty(&self) -> bool {
         self.policy.rules().is_empty() && self.policy.classes().len() < 2 && !self.agent
     }
 
-    /// Whether the level of overload must be found out: for the agent, or for rules that count
-    /// then.
+    /// Whether the level of overload must be determined: for the agent, or for rules that depend on it.
     pub fn wants_agent_loop(&self) -> bool {
         self.agent || self.policy.rules().iter().any(|rule| rule.when != When::Always)
     }
@@ -223,27 +223,27 @@ impl InForce {
         self.windows.get(rank)
     }
 
-    /// The requests at once of the rule with this name.
+    /// The places of the rule with this name.
     fn at_once(&self, rule: &str) -> Option<&Arc<AtOnce>> {
         self.at_once.get(self.policy.rule(rule)? as usize)?.as_ref()
     }
 
-    /// What may have come by another process: it has given places back.
+    /// Hands out places that another process may have given back.
     pub fn turn(&self) {
         self.at_once.iter().flatten().for_each(|at_once| at_once.turn());
     }
 
-    /// Requests that wait for a place among those at once of their rule.
+    /// The number of requests that wait for a place among those at once of their rule.
     pub fn queued_by_rules(&self) -> u64 {
         self.at_once.iter().flatten().map(|at_once| at_once.counts().waiting as u64).sum()
     }
 
-    /// A lane to count in.
+    /// A number for the counters of a new judge.
     fn lane(&self) -> usize {
         self.judges.fetch_add(1, Relaxed)
     }
 
-    /// What was counted for each rule that has metrics of its own.
+    /// The counts of each rule that has metrics of its own.
     pub fn metrics(&self) -> Vec<(String, RuleTotals)> {
         let rules = (0..).zip(self.policy.rules()).filter(|(_, rule)| rule.metric);
         let totals = rules.map(|(number, rule)| {
@@ -256,13 +256,13 @@ impl InForce {
         totals.collect()
     }
 
-    /// From which degree on rules count now.
+    /// The degree of overload, up to which rules count now.
     #[inline]
     pub fn degree(&self) -> Degree {
         Degree::of(self.degree.load(Relaxed))
     }
 
-    /// How overloaded the server is from now on, and why.
+    /// Sets the level of overload, and its cause.
     pub fn set_level(&self, level: Level, cause: Cause) {
         self.degree.store(level as u8, Relaxed);
         if let Some(gate) = &self.gate {
@@ -271,12 +271,12 @@ impl InForce {
         *self.level.lock().unwrap_or_else(PoisonError::into_inner) = (level, cause);
     }
 
-    /// How overloaded the server is, and why.
+    /// The level of overload, and its cause.
     pub fn level(&self) -> (Level, Cause) {
         *self.level.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same in words: `normal`, or `header_control (delay of gold)`.
+    /// The level and cause in words: `normal`, or `header_control (delay of gold)`.
     pub fn level_in_words(&self) -> String {
         let (level, cause) = self.level();
         let class = cause.rank().and_then(|rank| self.policy.classes().get(usize::from(rank)));

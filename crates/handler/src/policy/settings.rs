@@ -1,15 +1,15 @@
-//! What of a plan is to be in force of classes and rules.
+//! The settings by which a policy is put in force.
 
 use forebay_metrics::ClassSlot;
 use forebay_policy::Policy;
 use std::sync::Arc;
 
-/// What is to be in force.
+/// The settings of a policy.
 #[derive(Clone, Debug)]
 pub struct PolicySettings {
     /// Classes and rules.
     pub policy: Arc<Policy>,
-    /// What each class gets while others wait, too, by rank.
+    /// The share of each class while others wait, too, by rank.
     pub shares: Arc<[f64]>,
     /// The ledger of each class, by rank.
     pub slots: Arc<[ClassSlot]>,

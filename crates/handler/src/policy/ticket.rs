@@ -1,5 +1,5 @@
-//! What a judged request holds until it is over: its place in the window of its class and among the requests at
-//! once of its rule, what it was charged, and what the log is told.
+//! The resources of a judged request until it is over: its place in the window of its class and among the
+//! requests at once of its rule, and its charge. Also the judgement for the log.
 
 use super::at_once::{AtOnce, InFlightPlace, NoPlace, PlaceAsked, PlaceWait};
 use super::window::{Pass, Window};
@@ -12,50 +12,50 @@ use forebay_upstream::queue;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What a judged request owns until it is over, whether it was admitted or not. It moves with its
-/// request, so it is no larger than a cache line.
+/// The resources of a judged request, whether it was admitted or not. The ticket moves with its request,
+/// so it is no larger than a cache line.
 #[derive(Debug)]
 pub struct Ticket {
-    /// What the log is told.
+    /// The judgement, for the log.
     pub(super) trace: Trace,
     rank: u8,
-    /// It has been let into its class's window.
+    /// Whether the request was let into its class's window.
     has_entered: bool,
-    /// It is over.
+    /// Whether the request is over.
     is_settled: bool,
-    /// Rules decide differently about the readings of its path.
+    /// Whether rules decide differently about the readings of its path.
     pub(super) is_divided: bool,
-    /// Its place in the window, where requests are queued with it; until then, what it was charged.
+    /// The request's place in the window, where requests are queued with it; until then, its charge.
     entry: WindowEntry,
-    /// What its rules count it among.
+    /// The request's place among those at once.
     held: AtOnceHold,
 }
 
-/// Whether a ticket has a place in the window. What is refused by the window has none yet, so the same
-/// bytes keep what would be given back then.
+/// Whether a ticket has a place in the window. A request that the window refuses has none yet, so the
+/// same bytes keep the charge that would be given back then.
 #[derive(Debug)]
 enum WindowEntry {
-    /// It has none, or its job has it.
+    /// The request has no place, or its job has it.
     Outside(Option<RequestCharge>),
-    /// Where requests are queued with their place.
+    /// The request has its place, where requests are queued with it.
     Inside(Pass),
 }
 
-/// What a request was charged for: the rule whose limit on requests holds for it, and its client.
+/// The charge of a request: the rule whose limit on requests holds for it, and its client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestCharge {
     pub(super) rule: RuleNumber,
     pub(super) client: ClientKey,
 }
 
-/// What a request is counted among.
+/// How a request counts among those at once.
 #[derive(Debug)]
 pub(super) enum AtOnceHold {
-    /// Those at once of its rule, if that counts them, since it was admitted.
+    /// The request counts for its rule, if that has such a limit, since it was admitted.
     Counted(#[expect(dead_code, reason = "it counts until it is dropped")] policy::InFlightGuard),
-    /// Those at once of its rule, from when it has a place.
+    /// The request counts for its rule from when it has a place.
     Queued(Box<Queued>),
-    /// This, and its limit on requests has it wait for its turn.
+    /// The request counts in one of these ways, and also waits for its turn because of a limit on requests.
     Early(Box<EarlyHold>),
 }
 
@@ -68,7 +68,7 @@ impl Default for AtOnceHold {
 /// A request that waits for its turn.
 #[derive(Debug)]
 pub(super) struct EarlyHold {
-    /// When that is.
+    /// The time of its turn.
     turn_ns: u64,
     held: AtOnceHold,
 }
@@ -79,14 +79,14 @@ pub(super) struct Queued {
     at_once: Arc<AtOnce>,
     rule: u32,
     client: IpAddr,
-    /// It may be refused where it has its place in the window already.
+    /// The charge: the request may still be refused after it got its place in the window.
     charged: Option<RequestCharge>,
     place: Option<InFlightPlace>,
 }
 
 impl InForce {
-    /// A request of this client is to have a place among those at once of this rule. What it was charged
-    /// is kept with that.
+    /// The hold of a request of this client that needs a place among those at once of this rule. Its
+    /// charge is kept with that.
     #[cold]
     pub(super) fn queued(
         &self,
@@ -107,7 +107,7 @@ impl InForce {
 }
 
 impl WindowEntry {
-    /// Its place, if it has one.
+    /// Takes the place in the window, if there is one.
     #[inline]
     fn take_pass(&mut self) -> Option<Pass> {
         match std::mem::replace(self, WindowEntry::Outside(None)) {
@@ -146,21 +146,22 @@ impl Ticket {
         self.is_divided
     }
 
-    /// How its request was judged.
+    /// The judgement of the request.
     #[inline]
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
 
-    /// The order of its request.
+    /// The rank of the request.
     pub fn rank(&self) -> Rank {
         Rank(self.rank)
     }
 
-    /// Lets it into the window of its class, if there is one.
+    /// Lets the request into the window of its class, if there is one.
     ///
     /// # Errors
-    /// That class has enough unfinished work: after how many seconds the client may ask again.
+    /// Its class has enough unfinished work; the value is the seconds after which the client may ask
+    /// again.
     pub(super) fn enter(&mut self, windows: &[Arc<Window>]) -> Result<Option<Pass>, u32> {
         let window = windows.get(usize::from(self.rank));
         let pass = window.map(|window| window.enter(self.has_entered)).transpose()?;
@@ -168,14 +169,14 @@ impl Ticket {
         Ok(pass)
     }
 
-    /// It has to wait for its turn, which is at this time.
+    /// Has the request wait for its turn, which is at this time.
     #[cold]
     pub(super) fn wait_until(&mut self, turn_ns: u64) {
         let held = std::mem::take(&mut self.held);
         self.held = AtOnceHold::Early(Box::new(EarlyHold { turn_ns, held }));
     }
 
-    /// It does not wait for its turn any more. When that is, if it did.
+    /// Ends the wait for its turn. Returns the time of the turn, if the request waited.
     #[inline]
     pub fn end_wait(&mut self) -> Option<u64> {
         let AtOnceHold::Early(early) = &mut self.held else { return None };
@@ -184,7 +185,7 @@ impl Ticket {
         Some(turn_ns)
     }
 
-    /// Keeps its place in the window.
+    /// Keeps the place in the window.
     #[inline]
     pub(super) fn keep_pass(&mut self, pass: Option<Pass>) {
         if let Some(pass) = pass {
@@ -192,7 +193,7 @@ impl Ticket {
         }
     }
 
-    /// What it was charged, as long as that may have to be given back: once.
+    /// Takes the charge, as long as it may have to be given back: once.
     pub(super) fn take_charge(&mut self) -> Option<RequestCharge> {
         match (&mut self.held, &mut self.entry) {
             (AtOnceHold::Queued(queued), _) => queued.charged.take(),
@@ -201,7 +202,7 @@ impl Ticket {
         }
     }
 
-    /// The rule among whose requests at once it needs a place, or has one, and its client.
+    /// The rule among whose requests at once the request needs a place, or has one; and its client.
     pub(super) fn queued_by(&self) -> Option<(u32, IpAddr)> {
         match &self.held {
             AtOnceHold::Queued(queued) => Some((queued.rule, queued.client)),
@@ -209,16 +210,16 @@ impl Ticket {
         }
     }
 
-    /// Whether it needs a place among the requests at once of its rule, and has none.
+    /// Whether the request needs a place among those at once of its rule, and has none.
     #[inline]
     pub fn needs_place(&self) -> bool {
         matches!(&self.held, AtOnceHold::Queued(queued) if queued.place.is_none())
     }
 
-    /// Asks for that place. `Ok(None)` if it has it now.
+    /// Asks for that place. `Ok(None)` if the request has it now.
     ///
     /// # Errors
-    /// There is none, not even to wait.
+    /// There is no place, not even to wait.
     pub fn ask_for_place(&mut self, now_ms: u64) -> Result<Option<PlaceWait>, NoPlace> {
         let AtOnceHold::Queued(queued) = &mut self.held else { return Ok(None) };
         let client = ClientKey::of(queued.client).as_u64();
@@ -231,14 +232,14 @@ impl Ticket {
         }
     }
 
-    /// It has waited for that place, and has it.
+    /// Gives the request the place that it has waited for.
     pub fn has_place(&mut self, place: InFlightPlace) {
         if let AtOnceHold::Queued(queued) = &mut self.held {
             queued.place = Some(place);
         }
     }
 
-    /// The request is being looked at.
+    /// Notes that the request is being processed.
     #[inline]
     pub fn begin(&mut self) {
         if let WindowEntry::Inside(pass) = &mut self.entry {
@@ -246,7 +247,7 @@ impl Ticket {
         }
     }
 
-    /// It waits for something that is not computed.
+    /// Notes that the request waits for something other than a core.
     #[inline]
     pub fn pause(&mut self) {
         if let WindowEntry::Inside(pass) = &mut self.entry {
@@ -254,12 +255,12 @@ impl Ticket {
         }
     }
 
-    /// Its place in the window, for the job that goes on with it.
+    /// Takes the place in the window, for the job that goes on with it.
     pub(super) fn hand_on(&mut self) -> Option<Pass> {
         self.entry.take_pass().map(Pass::hand_on)
     }
 
-    /// Its answer is ready.
+    /// Gives the place in the window back, because the answer is ready.
     #[inline]
     pub fn end(&mut self) {
         if let Some(pass) = self.entry.take_pass() {
@@ -267,8 +268,8 @@ impl Ticket {
         }
     }
 
-    /// The request is over: what it holds is given back, and the ledger of its class is told, unless
-    /// it was told of a refusal. Happens once. What the log is told stays.
+    /// Ends the request: its resources are given back, and the ledger of its class counts it, unless the
+    /// ledger has counted a refusal. Called once. The judgement for the log stays.
     #[inline]
     pub fn settle(&mut self, end: Settled, metrics: &Local) {
         debug_assert!(!self.is_settled, "a request ends once");

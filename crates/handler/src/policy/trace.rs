@@ -1,31 +1,31 @@
-//! What is remembered of how a request was judged, for the access log.
+//! The judgement of a request, for the access log.
 
 use super::InForce;
 use crate::identity::PresentedToken;
 use forebay_metrics::{ClassSlot, RefusalReason};
 use std::num::NonZeroU32;
 
-/// What was decided about a request, in numbers; names are looked up only if a line is written.
+/// The judgement of a request, in numbers; names are looked up only if a line is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace {
-    /// The ledger of its class.
+    /// The ledger of the request's class.
     pub slot: ClassSlot,
-    /// The rule that gave the class; `None` if it is the default.
+    /// The rule that gave the class; `None` for the default class.
     pub rule: Option<RuleNumber>,
-    /// Why it was refused, and the rule that did, if one did.
+    /// Why the request was refused, and by which rule, if by one.
     pub refused: Option<(RefusalReason, Option<RuleNumber>)>,
-    /// What it has brought to prove an identity.
+    /// The token that the request has brought.
     pub brought: PresentedToken,
-    /// The [number](InForce::number) of the policy whose rules are meant.
+    /// The [number](InForce::number) of the policy that the rules' numbers belong to.
     pub policy: u32,
 }
 
-/// The number of a rule, kept so that none takes no more room than one: every request carries some.
+/// The number of a rule, stored so that an `Option` of it takes no more room: every request carries some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleNumber(NonZeroU32);
 
 impl RuleNumber {
-    /// Of the rule with this number; there are never so many rules that it has none.
+    /// The rule with this number; there are never so many rules that the result is `None`.
     #[inline]
     pub fn of(rule: u32) -> Option<RuleNumber> {
         rule.checked_add(1).and_then(NonZeroU32::new).map(RuleNumber)
@@ -37,32 +37,32 @@ impl RuleNumber {
     }
 }
 
-/// A trace, and what its numbers mean.
+/// A judgement, and the policy that gives its numbers a meaning.
 #[derive(Clone, Copy, Debug)]
 pub struct Judged<'p> {
-    /// Where names are looked up.
+    /// The policy in which names are looked up.
     pub in_force: &'p InForce,
-    /// What was decided.
+    /// The judgement.
     pub trace: Trace,
 }
 
-/// The same in words. What is not known is left out.
+/// A judgement in words. Unknown parts are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceWords<'p> {
-    /// The name of its class.
+    /// The name of the class.
     pub class: Option<&'p str>,
     /// The name of the rule that gave the class.
     pub rule: Option<&'p str>,
-    /// Why it was refused.
+    /// Why the request was refused.
     pub refused: Option<&'p str>,
     /// The name of the rule that refused it.
     pub refused_by: Option<&'p str>,
-    /// What was found of its token.
+    /// The result of checking its token.
     pub token: Option<&'p str>,
 }
 
 impl<'p> Judged<'p> {
-    /// The names. Those of rules are not known any more once another policy is in force.
+    /// The judgement in words. Names of rules are unknown once another policy is in force.
     pub fn said(&self) -> TraceWords<'p> {
         let Judged { in_force, trace: Trace { slot, rule, refused, brought, policy } } = *self;
         let rank = in_force.slots.iter().position(|known| *known == slot);

@@ -1,13 +1,13 @@
-//! How much work a class may have that is not finished.
+//! A limit on the unfinished work of a class.
 //!
-//! Only work that waits for a core counts. In engines with helper threads that are jobs which compute:
-//! what can be answered at once waits for no worker, and what waits for a disk has workers of its own.
-//! A request's first job of that kind [enters](Window::enter) its class's window. In engines where
-//! requests are queued before they are looked at, all enter it ([`WindowPoint`]).
+//! Only work that waits for a core counts. In engines with helper threads these are jobs which compute: a
+//! request that can be answered at once waits for no worker, and one that waits for a disk has workers of
+//! its own. A request's first job of that kind [enters](Window::enter) its class's window. In engines
+//! where requests are queued before they are looked at, all requests enter it ([`WindowPoint`]).
 //!
-//! A [`Pass`] counts what the work waited and took. It is finished when the pass is dropped: when the
-//! work has ended, or will not be done. Whether the answer was sent makes no difference: a slow
-//! receiver keeps no worker busy.
+//! A [`Pass`] counts how long the work waited and ran. The work is finished when the pass is dropped:
+//! when the work has ended, or will not be done. Whether the answer was sent makes no difference: a slow
+//! client keeps no worker busy.
 
 use forebay_sys::clock;
 use std::num::NonZeroU64;
@@ -31,7 +31,7 @@ pub struct Window {
 }
 
 impl Default for Window {
-    /// Without a limit.
+    /// A window without a limit.
     fn default() -> Window {
         Window {
             most: AtomicU32::new(u32::MAX),
@@ -49,36 +49,36 @@ impl Default for Window {
     }
 }
 
-/// What was counted since the server started.
+/// The counts since the server started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassCounts {
     /// Jobs that came.
     pub offered: u64,
-    /// Those of them that were refused.
+    /// Jobs that were refused.
     pub refused: u64,
     /// Jobs that have ended.
     pub finished: u64,
-    /// Processor time that those took.
+    /// Processor time of the jobs that have ended.
     pub cpu_ns: u64,
     /// Jobs that have begun.
     pub began: u64,
-    /// How long those have waited for a worker in all.
+    /// How long the jobs that have begun had waited for a worker, in all.
     pub waited_ns: u64,
-    /// How long jobs that have ended had waited for a core in all, after they had begun.
+    /// How long the jobs that have ended had waited for a core after they had begun, in all.
     pub core_waited_ns: u64,
-    /// Admitted and not finished now.
+    /// Jobs that are admitted and not finished now.
     pub unfinished: u32,
-    /// Of these, those that have begun.
+    /// Jobs that have begun and are not finished now.
     pub running: u32,
 }
 
 /// When a request enters its class's window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowPoint {
-    /// When it enters the ready queue: all do, before anything is known of them. What waits for its
-    /// client, for a body above all, does not count.
+    /// When the request enters the ready queue: all requests do, before anything is known of them. A
+    /// request that waits for its client, for a body above all, does not count.
     Queue,
-    /// When it turns out to need a worker that computes.
+    /// When the request turns out to need a worker that computes.
     Job,
 }
 
@@ -87,12 +87,12 @@ pub enum WindowPoint {
 pub struct Pass {
     window: Arc<Window>,
     since_ns: u64,
-    /// Processor time of the thread when work began or went on, which is never 0; [`PAUSED`] while it does not, and
-    /// [`HANDED_ON`] while it waits for another thread.
+    /// The processor time of the thread when work began or went on, which is never 0; [`PAUSED`] while
+    /// the work does not go on, and [`HANDED_ON`] while it waits for another thread.
     began_cpu_ns: Option<NonZeroU64>,
 }
 
-/// More than any processor time.
+/// A value above any processor time.
 const PAUSED: NonZeroU64 = NonZeroU64::MAX;
 const HANDED_ON: NonZeroU64 = NonZeroU64::MIN.saturating_add(u64::MAX - 2);
 
@@ -106,19 +106,19 @@ impl Drop for Pass {
 }
 
 impl Pass {
-    /// Does a job that computes, on a worker, and counts what it took.
+    /// Runs a job that computes, on a worker, and counts its times.
     pub fn run<R>(mut self, job: impl FnOnce() -> R) -> R {
         let began_ns = self.begin();
         let result = job();
         let took_ns = clock::monotonic_ns().saturating_sub(began_ns);
         let cpu_ns = self.cpu_ns();
-        // it computes: while it had no core it waited for one
+        // the job only computes: the time without a core was a wait for one
         self.window.core_waited_ns.fetch_add(took_ns.saturating_sub(cpu_ns), Relaxed);
         self.finish(cpu_ns);
         result
     }
 
-    /// Its work begins on this thread, or goes on there. Returns the time.
+    /// Notes that the work begins on this thread, or goes on there. Returns the time.
     pub fn begin(&mut self) -> u64 {
         let now_ns = clock::monotonic_ns();
         let before = self.began_cpu_ns;
@@ -130,14 +130,14 @@ impl Pass {
             self.window.running.fetch_add(1, Relaxed);
             self.window.waited_ns.fetch_add(now_ns.saturating_sub(self.since_ns), Relaxed);
         }
-        // it is one job, however many threads it waits for
+        // the work counts as one job, however many threads it waits for
         if before.is_none() {
             self.window.began.fetch_add(1, Relaxed);
         }
         now_ns
     }
 
-    /// Its work goes on later, perhaps on another thread, whose processor time is another.
+    /// Notes that the work goes on later, perhaps on another thread, which has another processor time.
     pub fn pause(&mut self) {
         if self.runs() {
             self.window.cpu_ns.fetch_add(self.cpu_ns(), Relaxed);
@@ -145,8 +145,8 @@ impl Pass {
         }
     }
 
-    /// Its work goes on, on another thread, for which it waits from now on. What follows there is counted, and what
-    /// follows that is not.
+    /// Hands the work on to another thread, for which it waits from now on. The work of that thread is
+    /// counted; what follows after it is not.
     pub fn hand_on(mut self) -> Pass {
         self.pause();
         if self.runs() {
@@ -157,12 +157,12 @@ impl Pass {
         self
     }
 
-    /// Whether it is at work, or paused: it has a thread, or waits for no thread.
+    /// Whether the work has a thread, or is paused and waits for none.
     fn runs(&self) -> bool {
         !matches!(self.began_cpu_ns, None | Some(HANDED_ON))
     }
 
-    /// Its work has ended, on the thread on which it began or went on.
+    /// Ends the work, on the thread on which it began or went on.
     pub fn end(self) {
         if self.began_cpu_ns.is_some() {
             let cpu_ns = self.cpu_ns();
@@ -170,7 +170,7 @@ impl Pass {
         }
     }
 
-    /// The processor time that it has taken on this thread since it began or went on there; 0 if it has not.
+    /// The processor time of the work on this thread since it began or went on there; 0 if it has not.
     fn cpu_ns(&self) -> u64 {
         let since = |began_ns: NonZeroU64| clock::thread_cpu_ns().saturating_sub(began_ns.get());
         self.began_cpu_ns.map_or(0, since)
@@ -183,7 +183,7 @@ impl Pass {
 }
 
 impl Window {
-    /// A job came. One of a request that has entered before, as `again` says, is not refused.
+    /// Lets a job in. A job of a request that has entered before, as `again` says, is not refused.
     ///
     /// # Errors
     /// The seconds after which its client may try again, if the window is full.
@@ -198,7 +198,7 @@ impl Window {
         Ok(Pass { window, since_ns: clock::monotonic_ns(), began_cpu_ns: None })
     }
 
-    /// How many may be unfinished; `None` for no limit. A client that is refused is told `retry_after_s`.
+    /// Sets how many jobs may be unfinished; `None` for no limit. A refused client gets `retry_after_s`.
     pub fn limit(&self, most: Option<u32>, retry_after_s: u32) {
         self.most.store(most.unwrap_or(u32::MAX), Relaxed);
         self.retry_after_s.store(retry_after_s, Relaxed);
@@ -209,15 +209,15 @@ impl Window {
         Some(self.most.load(Relaxed)).filter(|most| *most < u32::MAX)
     }
 
-    /// Whether any of its work is not finished.
+    /// Whether some of the work is not finished.
     pub fn has_work(&self) -> bool {
         self.unfinished.load(Relaxed) > 0
     }
 
-    /// What was counted.
+    /// The counts.
     pub fn counts(&self) -> ClassCounts {
         ClassCounts {
-            // the end before the beginning
+            // ended jobs are read before begun ones
             finished: self.finished.load(Relaxed),
             cpu_ns: self.cpu_ns.load(Relaxed),
             began: self.began.load(Relaxed),
@@ -225,7 +225,7 @@ impl Window {
             core_waited_ns: self.core_waited_ns.load(Relaxed),
             refused: self.refused.load(Relaxed),
             offered: self.offered.load(Relaxed),
-            // what ends meanwhile must not seem to wait
+            // a job that ends in between must not seem to wait
             running: self.running.load(Relaxed),
             unfinished: self.unfinished.load(Relaxed),
         }
@@ -311,7 +311,7 @@ mod tests {
         burn();
         pass.pause();
         assert_eq!(counts(), (1, 0, 1));
-        // a thread that has worked for longer, or not as long, takes nothing away and adds nothing
+        // a thread that has worked for longer, or shorter, changes nothing
         let pass = std::thread::spawn(move || {
             pass.begin();
             pass.pause();

@@ -64,13 +64,14 @@ impl Admission for RequestHandler {
                     Some(Role::Receive) | None => None,
                 };
                 let known = JudgeContext { trusted, verifier, unix_ms, rank, paths: &paths };
-                // a request is judged as soon as it is there, and for that the clock may have been read
+                // a request is judged as soon as it is there, and the clock may have been read for that
+                // already
                 let now_ns = match std::mem::take(&mut self.ticked_ns) {
                     0 => clock::monotonic_ns(),
                     ticked_ns => ticked_ns,
                 };
                 let verdict = judge.request(request, record, known, now_ns);
-                // the others have a line
+                // the other refusals have a log line
                 if matches!(verdict, Verdict::Reset) {
                     self.sight_refusal(request.peer, Some(request));
                 }
@@ -93,7 +94,8 @@ impl Admission for RequestHandler {
 
     fn charge_given_up(&mut self, peer: &Peer, count: usize) -> bool {
         let address = peer.address().ip();
-        // they speak for many, whom nothing tells apart here: a proxy, and programs of this machine
+        // a trusted proxy, or a program of this machine, stands for many clients that cannot be told
+        // apart here
         if address.is_unspecified() || self.trusted.contain(address.to_canonical()) {
             return true;
         }
@@ -125,11 +127,11 @@ impl Admission for RequestHandler {
     }
 }
 
-/// The rank that the stage before has decided. Without a word of it a request has the default class.
+/// The rank that the stage before has decided. A request without one has the default class.
 fn rank_told(policy: &InForce, head: &Head<'_>) -> Option<u8> {
     match stage::class(head) {
         Some(class) => policy.rank(class),
-        // behind a queue of requests a process that lives would seem to hang
+        // behind a queue of requests, a living process would seem to hang
         None if stage::is_ping(head) => Some(Rank::FIRST.0),
         None => None,
     }

@@ -1,5 +1,5 @@
-//! What becomes of the answers of servers that decide: where people sign in, which cookies they get, and that no
-//! cache keeps a decision.
+//! The answers of deciding servers: where users sign in, which cookies they get; no cache keeps a
+//! decision.
 
 use forebay_conn::Request;
 use forebay_http::head::Head;
@@ -10,10 +10,10 @@ use forebay_upstream::settings::{ProxySettings, SignInPart};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The field by which browsers say what they want an answer for.
+/// The field in which browsers say what they use an answer for.
 const MODE: &str = "Sec-Fetch-Mode";
 
-/// Where the client of a request goes to sign in, if that is said and a person has opened a page.
+/// Where the client of a request goes to sign in, if that is configured and a user has opened a page.
 pub(super) fn sign_in(
     proxy: &ProxySettings,
     request: &Request<'_>,
@@ -23,7 +23,8 @@ pub(super) fn sign_in(
     opens_page(request.head).then(|| address(parts, request, is_secure))
 }
 
-/// Whether a request may be that of a person who opens a page. Clients that do not say what an answer is for may be.
+/// Whether a request may come from a user who opens a page. Clients that do not send the field may be
+/// such.
 fn opens_page(head: &Head<'_>) -> bool {
     let mut modes = head.fields().filter(|(name, _)| name.eq_ignore_ascii_case(MODE));
     head.tunnel.is_none() && modes.all(|(_, mode)| mode.eq_ignore_ascii_case(b"navigate"))
@@ -48,7 +49,7 @@ fn address(parts: &[SignInPart], request: &Request<'_>, is_secure: bool) -> Vec<
                     false => writer.out.extend_from_slice(&host),
                 }
             }
-            // the address of what the client wants, which is encoded once more where it is a value
+            // the URL that the client wants, which is encoded once more where it is a value
             SignInPart::Path => {
                 let mut encoded = Vec::new();
                 match request.path() {
@@ -74,15 +75,15 @@ fn address(parts: &[SignInPart], request: &Request<'_>, is_secure: bool) -> Vec<
     writer.out
 }
 
-/// Writes an address.
+/// Writes a URL.
 struct AddressWriter {
     out: Vec<u8>,
-    /// What is written stands behind a question mark.
+    /// Whether the writer is behind a question mark.
     is_query: bool,
 }
 
 impl AddressWriter {
-    /// What a client wrote: it never ends the part of the address it is in.
+    /// Appends text of a client, encoded so that it never ends its part of the URL.
     fn value(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if byte.is_ascii_alphanumeric() || b"-._~/:".contains(&byte) {
@@ -94,7 +95,7 @@ impl AddressWriter {
     }
 }
 
-/// Makes of an answer one that leads to where people sign in.
+/// Turns an answer into a redirect to where users sign in.
 pub(super) fn lead_to<'h>(address: Vec<u8>, said: &mut Vec<(&'h str, Cow<'h, [u8]>)>) {
     let is_replaced = |name: &str| {
         ["WWW-Authenticate", "Location"].iter().any(|other| name.eq_ignore_ascii_case(other))
@@ -103,8 +104,8 @@ pub(super) fn lead_to<'h>(address: Vec<u8>, said: &mut Vec<(&'h str, Cow<'h, [u8
     said.push(("Location", Cow::Owned(address)));
 }
 
-/// Has no cache keep where a client is led to in `head`, unless that says for how long: it is asked again when it is
-/// known.
+/// Has caches keep no redirect in `head`, unless the head says for how long: after the sign-in the page
+/// is asked for again.
 pub(super) fn keep_from_caches(status: u16, head: &mut Vec<u8>) {
     const NAME: &[u8] = b"cache-control:";
     let is_it =
@@ -114,7 +115,7 @@ pub(super) fn keep_from_caches(status: u16, head: &mut Vec<u8>) {
     }
 }
 
-/// The lines of these, and of the cookies that another server has set that lets the request through.
+/// These field lines, followed by those for the cookies that another deciding server has set.
 pub(super) fn cookies(known: Option<Arc<[u8]>>, answer: &Response<'_>) -> Option<Arc<[u8]>> {
     let mut lines = Vec::new();
     for value in answer.values("Set-Cookie") {

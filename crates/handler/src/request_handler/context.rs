@@ -1,4 +1,4 @@
-//! Who asks, for rules of a site that go by that.
+//! The client of a request, and what else rules of a site can depend on.
 
 use crate::client::{TrustedProxies, client_end, scheme_of};
 use crate::log::request_id::{self, RequestIds};
@@ -9,7 +9,7 @@ use forebay_upstream::request::valid_id;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 
-/// The name that a request got because its answer has it. The line of the log has it, too.
+/// The identifier that a request got because its answer contains it. The line of the log has it, too.
 #[derive(Debug, Default)]
 pub(super) struct ToldName {
     ids: RefCell<RequestIds>,
@@ -17,13 +17,13 @@ pub(super) struct ToldName {
 }
 
 impl ToldName {
-    /// The name that was told with the answer that was written last.
+    /// Takes the identifier that the last answer contains.
     #[inline]
     pub(super) fn take(&self) -> Option<u128> {
         self.told.take()
     }
 
-    /// The same, which stays known.
+    /// The identifier that the last answer contains; it stays known.
     pub(super) fn known(&self) -> Option<u128> {
         self.told.get()
     }
@@ -35,16 +35,17 @@ impl ToldName {
     }
 }
 
-/// Who asks for one request, as this loop knows it.
+/// The facts about a request that rules of a site can depend on, as this loop knows them.
 pub(super) struct HandlerContext<'a> {
     pub(super) request: &'a Request<'a>,
     pub(super) trusted: &'a TrustedProxies,
     pub(super) told: &'a ToldName,
-    /// Under which number an application was asked.
+    /// The identifier under which an application was asked.
     pub(super) id: Option<u128>,
-    /// By what it was judged, and its ticket; `None` if its class is nobody's to know.
+    /// The policy that has judged the request, and its ticket; `None` if its class must stay unknown to
+    /// the client.
     pub(super) judged: Option<(&'a InForce, Option<&'a Ticket>)>,
-    /// How overloaded the server is, from 0 to 3.
+    /// The degree of overload, from 0 to 3.
     pub(super) overload: u8,
     /// The application that has answered; empty if none has.
     pub(super) upstream: &'a str,

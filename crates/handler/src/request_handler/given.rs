@@ -1,5 +1,5 @@
-//! Answers that the kernel gives in this server's place: which it is offered, and what is counted and logged of those
-//! that it has given.
+//! Answers that the kernel gives in this server's place: which ones are offered to it, and how those that
+//! it has given are counted and logged.
 
 use super::RequestHandler;
 use crate::kernel_answers::{AnswerKey, GivenAnswer};
@@ -25,7 +25,7 @@ impl RequestHandler {
     fn offer_hot(&mut self, request: &Request<'_>) {
         let (Some(hot), Some(learner)) = (self.site.take_hot(), &self.answers) else { return };
         let Request { head, peer, .. } = *request;
-        // what TLS and proxies bring is nothing the kernel could read
+        // the kernel reads nothing of TLS and of proxies' headers
         let is_plain = peer.secured.is_none() && peer.stated.is_none() && !peer.is_unix();
         let is_read = matches!(head.method, Method::Get | Method::Head);
         if is_plain
@@ -37,8 +37,8 @@ impl RequestHandler {
         }
     }
 
-    /// Counts and logs what the kernel has answered, which `read` hands out, and lets the kernel go of what it may no
-    /// longer give. To be called some times a second, where no client is served.
+    /// Counts and logs the answers of the kernel, which `read` hands out, and has the kernel drop answers
+    /// that it may no longer give. Called some times a second, on a thread that serves no clients.
     pub fn record(&mut self, now: TurnTime, read: impl FnOnce(&mut dyn FnMut(&GivenAnswer<'_>))) {
         self.turn(now);
         read(&mut |given| self.given(given));
@@ -47,13 +47,14 @@ impl RequestHandler {
         }
     }
 
-    /// Nothing is answered by the kernel any more.
+    /// Ends the answers of the kernel.
     pub fn end_records(&mut self) {
         self.answers.take().iter().for_each(|learner| learner.close());
         self.logger.flush();
     }
 
-    /// Counts a request that the kernel has answered, and writes its line, as if it had been answered here.
+    /// Counts a request that the kernel has answered, and writes its log line, as if it had been answered
+    /// here.
     fn given(&mut self, given: &GivenAnswer<'_>) {
         let mut lines = Lines::new();
         let parsed = Head::parse(given.head, &mut lines, &HeadLimits::default());

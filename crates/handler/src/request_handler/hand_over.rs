@@ -1,4 +1,4 @@
-//! A request that leaves with its socket: what its receiver is told, and what becomes of it here.
+//! A request that leaves with its socket: what its receiver gets, and how its exchange ends here.
 
 use super::RequestHandler;
 use crate::applications::{Asker, ExchangeTag, failed};
@@ -25,7 +25,7 @@ const DIED: &str = "The application has taken the request, and ended without an 
 const LATE: &str = "The application has taken the request, and did not answer in time";
 
 impl RequestHandler {
-    /// A request is for a receiver, and rules have let it through.
+    /// Offers a request to its receiver, after rules have let it through.
     #[cold]
     pub(super) fn offer(
         &mut self,
@@ -58,7 +58,7 @@ impl RequestHandler {
         };
         let now_ms = self.now.monotonic_ms;
         let exchange = HandOverExchange::new(application, handed, asked, now_ms);
-        // it keeps no thread, in no engine
+        // a hand-over keeps no thread, in any engine
         let (exchange, place) = match self.place_for(asker.client()) {
             _ if !has_socket(request) => (exchange.without_socket(), None),
             Ok(place) => (exchange, Some(place)),
@@ -68,7 +68,7 @@ impl RequestHandler {
         ProcessOutcome::Relay(Detour::HandOver(Box::new(hands_over)))
     }
 
-    /// A request that was offered to receivers has come to something.
+    /// Ends a request that was offered to receivers.
     pub(super) fn handed_over(
         &mut self,
         request: &Request<'_>,
@@ -106,7 +106,7 @@ impl RequestHandler {
             (Some(failure), _) => failed(failure),
             (_, Some(LoanLoss::Late)) => (504, LATE),
             (_, Some(LoanLoss::Died | LoanLoss::Misspoke)) => (502, DIED),
-            // with TLS, as `forebay check` refuses it
+            // a connection with TLS, which `forebay check` refuses for such paths
             (None, None) => (501, "This path is answered without TLS only"),
         };
         match status {
@@ -139,7 +139,7 @@ impl RequestHandler {
         }
     }
 
-    /// Whether a request is likely to be a receiver's.
+    /// Whether a request is likely to be for a receiver.
     #[inline]
     pub(super) fn is_for_receiver(&mut self, request: &Request<'_>) -> bool {
         self.applications.role().is_none() && has_socket(request) && self.site.hands_over(request)
@@ -152,7 +152,7 @@ pub(super) fn has_socket(request: &Request<'_>) -> bool {
     request.head.version != Version::Http2 && request.peer.secured.is_none()
 }
 
-/// A receiver reads what the client has sent: that is to be what rules have judged.
+/// Checks that the target which the receiver reads is the one that rules have judged.
 fn is_as_judged(request: &Request<'_>) -> Result<(), (u16, &'static str)> {
     let head = request.head;
     if head.version == Version::Http2 {

@@ -1,4 +1,4 @@
-//! A request that a handler of the program answers: what it is given, and what is made of its answer.
+//! A request that a handler of the program answers: what the handler gets, and how its answer is used.
 
 use super::RequestHandler;
 use super::relay::{NOT_CHANGED, begin_head};
@@ -24,7 +24,7 @@ use forebay_upstream::settings::InsideSettings;
 use std::borrow::Cow;
 
 impl RequestHandler {
-    /// A request is for a handler of the program, and rules have let it through.
+    /// Has a handler of the program asked, after rules have let the request through.
     #[cold]
     pub(super) fn ask_handler(
         &mut self,
@@ -63,13 +63,13 @@ impl RequestHandler {
                 (exchange.failed(InsideFailure::TooLarge), None)
             }
             Ok(thread) => (exchange, thread),
-            // one that cannot be asked is an exchange, too, so that the log has its line
+            // a request that cannot be asked is an exchange, too, so that the log has its line
             Err(_) => (exchange.failed(InsideFailure::NoRoom), None),
         };
         ProcessOutcome::Relay(Detour::Inside(Box::new(AsksHandler::new(exchange, thread))))
     }
 
-    /// What a handler is told of a request; `None` if its path cannot be read.
+    /// The parts of a request that a handler gets; `None` if its path cannot be read.
     fn parts_of(
         &self,
         asked: &ExchangeTag,
@@ -121,7 +121,7 @@ impl RequestHandler {
         })
     }
 
-    /// A handler of the program has answered, or has not.
+    /// Answers with the answer of a handler of the program, or with an error if there is none.
     pub(super) fn handler_answered(
         &mut self,
         request: &Request<'_>,
@@ -147,6 +147,7 @@ impl RequestHandler {
         };
         self.metrics.add(Counter::UpstreamAnswered, 1);
         let is_tunnel = self.standpoint().tunnel_of(request.head).is_some();
+        // a 2xx would mean to the client that the tunnel exists (RFC 8441 §4)
         if is_tunnel && (200..300).contains(&answer.status) {
             let ticket = ticket.as_ref();
             return self.refuse_for(&exchange.tag, request, ticket, 502, NOT_CHANGED, reply);
@@ -182,7 +183,7 @@ impl RequestHandler {
         Relayed::Body
     }
 
-    /// What the client is told of a handler that has not answered; the class and the counters are told.
+    /// Answers a request whose handler has failed; the class and the counters count that.
     fn handler_failed(
         &mut self,
         failure: InsideFailure,
@@ -220,8 +221,8 @@ impl RequestHandler {
     }
 }
 
-/// Adds what a client of HTTP/1 says that asks for another protocol: a handler sees that, whichever version it was asked
-/// by.
+/// Adds the fields with which a client of HTTP/1 asks for another protocol: a handler sees them,
+/// whichever version the client has used.
 fn as_http1(protocols: &str, id: u128, fields: &mut Vec<(Box<str>, Box<[u8]>)>) {
     let key = websocket::key(id);
     let said = [("Connection", "upgrade"), ("Upgrade", protocols), (websocket::KEY, &key)];
@@ -229,8 +230,8 @@ fn as_http1(protocols: &str, id: u128, fields: &mut Vec<(Box<str>, Box<[u8]>)>) 
     fields.extend(said.map(|(name, value)| (name.into(), value.as_bytes().into())));
 }
 
-/// The fields of a request as a handler may see them: without those that only others may give, with what those have
-/// given, and without the cookie that is the server's own.
+/// The fields of a request that a handler sees: without the fields that only deciding servers may set,
+/// with the values that those have set, and without the server's own cookie.
 fn fields_for(
     request: &Request<'_>,
     hidden: Hidden<'_>,
@@ -248,7 +249,8 @@ fn fields_for(
     let own = request.head.fields();
     let own = own.filter(|(name, _)| !is_given(name) && !is_hidden(name) && !is_cookie(name));
     let own = own.filter(|(name, _)| !is_traced(name));
-    // a target with a host in it overrides the field (RFC 9112 §3.2.2): the handler sees the host that rules have judged
+    // a host in the target overrides the field (RFC 9112 §3.2.2): the handler sees the host that rules
+    // have judged
     let host = Some(request.head.authority).filter(|host| !host.is_empty());
     let own = own.map(|(name, value)| match host {
         Some(host) if name.eq_ignore_ascii_case("Host") => (name.into(), host.into()),

@@ -13,11 +13,11 @@ use crate::traces::open::OpenTrace;
 use forebay_conn::{Answered, ArrivalTimes, GivenUp, Journal, Peer, Request, TunnelOver};
 use forebay_sys::clock;
 
-/// What is recorded of an answer that is being sent: the line of the log, and its spans.
+/// The record of an answer that is being sent: the line of the log, and its spans.
 #[derive(Debug)]
 pub struct JournalLine {
     pub(super) line: PendingLine,
-    /// `None` if no span is recorded.
+    /// The spans; `None` if none is recorded.
     trace: Option<Box<OpenTrace>>,
 }
 
@@ -84,12 +84,13 @@ impl Journal for RequestHandler {
     }
 }
 
-/// What was asked of an application, of the next stage, of a receiver or of a handler, and what is told of it.
+/// The tag of an exchange with an application, the next stage, a receiver or a handler, and its part of
+/// the log line.
 fn asked_of(detour: &Detour) -> Option<(&ExchangeTag, Option<LoggedUpstream<'_>>)> {
     match detour {
         Detour::Application(passing) => {
             let exchange = &passing.exchange;
-            // of the next stage, its own line tells
+            // the next stage has a log line of its own
             let is_stage = exchange.application().is_stage();
             Some((&exchange.tag, (!is_stage).then(|| said_of(exchange))))
         }
@@ -116,12 +117,12 @@ impl RequestHandler {
         stages: ArrivalTimes,
     ) -> JournalLine {
         self.sight(peer, request, ticket);
-        // a site may have the name that a connection which is passed on asks for
+        // a site may have the name that a passed-on connection asks for
         let answered_here = request.filter(|_| peer.passed.is_none());
         let site = answered_here.and_then(|request| self.site.site_of(request));
         let site = site.map(|site| site as usize);
         let refused = self.refused.take();
-        // a trace that begins here has the id that the client was told
+        // a trace that begins here has the id that the client got
         let named = refused.as_ref().and_then(|refused| refused.id);
         let traced =
             self.tracer.is_some().then(|| self.traced(peer, request, relay, named)).flatten();
@@ -143,7 +144,7 @@ impl RequestHandler {
         let (tag, asked) = relay.and_then(asked_of).unzip();
         let answered = request.filter(|_| status.is_some());
         let user = match tag {
-            // others were asked for since
+            // another request was processed on this handler since then
             Some(tag) => answered.and_then(|_| tag.user.clone()),
             None => answered.and_then(|request| self.site.user(request)),
         };
@@ -151,10 +152,10 @@ impl RequestHandler {
         let id = tag.map(|tag| tag.id);
         let id = id.or_else(|| passed?.id).or_else(|| refused.as_ref()?.id);
         let id = id.or_else(|| answered.and_then(|_| self.told.take()));
-        // what begins a trace here has its id
+        // a trace that begins here gives the request its id
         let begun = || traced.filter(|(place, _)| place.parent_id.is_none());
         let id = id.or_else(|| begun().map(|(place, _)| place.context.trace_id));
-        // what is sent instead of an application's answer is its answer, too
+        // content that is sent instead of an application's answer shows that application, too
         let sent = || passed?.sent.as_ref();
         let relayed = asked.flatten().or_else(|| sent().map(|sent| before(&sent.by)));
         let entry = LogEntry {

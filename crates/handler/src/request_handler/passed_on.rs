@@ -1,5 +1,5 @@
-//! Connections whose bytes are passed on as they are: which server gets them, and what is told of them. Their clients
-//! hear nothing of this server.
+//! Connections whose bytes are passed on as they are: which server gets them, and how they are logged.
+//! Their clients get nothing from this server.
 
 use super::journal::JournalLine;
 use super::{RequestHandler, end_work};
@@ -15,7 +15,7 @@ use forebay_site::Body;
 use forebay_upstream::exchange::{Exchange, Failed};
 use std::sync::Arc;
 
-/// Why a connection is reset that is for no server.
+/// The reason for resetting a connection that no route is for.
 const NO_ROUTE: &str = "No [[tcp]] is for this connection";
 
 impl RequestHandler {
@@ -38,7 +38,7 @@ impl RequestHandler {
             return ProcessOutcome::Replied;
         };
         let (content, id) = (self.site.content_number(), self.ids.number());
-        // its bytes are not this server's to change
+        // the connection's bytes are not changed, so that no trace context can be added
         let trace = None;
         self.processed = ProcessTimes::default();
         let tag = ExchangeTag { destination, content, id, user: None, rule: None, trace };
@@ -66,7 +66,7 @@ impl RequestHandler {
         }
     }
 
-    /// A server has taken a connection, or none has.
+    /// Notes that a server has taken a connection, or that none has.
     pub(super) fn passed_on(
         &mut self,
         request: &Request<'_>,
@@ -89,7 +89,7 @@ impl RequestHandler {
         Relayed::Own
     }
 
-    /// A connection that was passed on is over.
+    /// Ends the log line of a connection that was passed on.
     pub(super) fn passed_over(
         &self,
         line: &mut JournalLine,

@@ -1,4 +1,5 @@
-//! A request that needs a place among those at once of its rule: it has one, waits for one, or is turned away.
+//! A request that needs a place among those at once of its rule: it has one, waits for one, or is
+//! refused.
 
 use super::RequestHandler;
 use crate::detour::{Detour, WaitsForPlace};
@@ -9,12 +10,12 @@ use crate::traces::open::ProcessTimes;
 use forebay_conn::{Process, ProcessOutcome, Refusal, Relayed, Reply, Request};
 use forebay_site::Body;
 
-/// What a client is told that has waited for a place among the requests at once of its rule: nobody knows
-/// when one is free, a second is as good as anything.
+/// The refusal for a client that has waited in vain for a place among the requests at once of its rule.
+/// It is not known when a place becomes free, so that a second is as good as any other time.
 const NO_PLACE: Refusal = Refusal { status: 503, retry_after_s: 1 };
 
 impl RequestHandler {
-    /// A request needs a place among those at once of its rule. `None` if it has one now.
+    /// Asks for the place that a request needs among those at once of its rule. `None` if it has one now.
     #[cold]
     pub(super) fn ask_for_place(
         &mut self,
@@ -25,7 +26,7 @@ impl RequestHandler {
         match ticket.ask_for_place(self.now.monotonic_ms) {
             Ok(None) => None,
             Ok(Some(wait)) => {
-                // until it is processed again it is no work
+                // until it is processed again, the request is no work for a core
                 ticket.end();
                 self.processed = ProcessTimes::default();
                 Some(ProcessOutcome::Relay(Detour::Place(Box::new(WaitsForPlace::new(wait)))))
@@ -38,7 +39,7 @@ impl RequestHandler {
         }
     }
 
-    /// One that has waited for a place has it, and is processed again; or gets none.
+    /// Processes a request again that has waited for a place and has it, or refuses it if it got none.
     #[cold]
     pub(super) fn place_decided(
         &mut self,
@@ -63,7 +64,7 @@ impl RequestHandler {
         }
     }
 
-    /// A request got no place among those at once of its rule.
+    /// Refuses a request that got no place among those at once of its rule.
     fn turn_away_queued(
         &mut self,
         request: &Request<'_>,

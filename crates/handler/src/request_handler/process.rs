@@ -20,10 +20,10 @@ use forebay_http::status::reason;
 use forebay_site::{Body, Routed, host_of};
 use forebay_upstream::stage;
 
-/// Why a request for an address with https is answered with 421 where there is no TLS (RFC 9110 §7.4).
+/// The text of the 421 for a request with an https URL on a connection without TLS (RFC 9110 §7.4).
 const WITHOUT_TLS: &str = "This connection is without TLS; open one with it for this address";
 
-/// Why a request is not answered about whose path rules of the policy do not agree.
+/// The text of the answer to a request about whose path the policy's rules do not agree.
 const DIVIDED: &str =
     "Rules decide differently about readings of the path, which `ambiguous` does not pass then";
 
@@ -39,7 +39,7 @@ impl Process for RequestHandler {
         {
             return BodyDecision::Stream(next.settings().bodies().most_bytes);
         }
-        // Files decide, too. While it is not known where roots lead, everything may be for an application.
+        // Files decide, too: while it is not known where roots lead, every path may be an application's.
         let is_respond = self.applications.role() == Some(Role::Respond);
         let asks = is_respond && self.site.has_applications();
         let is_unsure = asks && self.site.catch_up().is_some();
@@ -71,6 +71,7 @@ impl Process for RequestHandler {
         if let Some(ticket) = ticket {
             ticket.begin();
         }
+        // an ACME authority gets its answer whatever rules and the site say about the path
         if self.answers_authority(request, reply) {
             end_work(ticket);
             return ProcessOutcome::Replied;
@@ -87,6 +88,7 @@ impl Process for RequestHandler {
             self.refuse(status, reason, reply);
             return ProcessOutcome::Replied;
         }
+        // asked for behind the refusals above, so that no refused request holds a place
         if let Some(ticket) = ticket
             && ticket.needs_place()
             && let Some(outcome) = self.ask_for_place(request, ticket, reply)
@@ -129,7 +131,8 @@ impl Process for RequestHandler {
         match relay {
             Detour::Application(passing) => {
                 self.pools.with(|pool| passing.exchange.begin(pool, now_ms));
-                // an exchange may begin a turn later than it was made, and by other content it cannot be made anew
+                // an exchange may begin in a later turn; it can only be made anew by the content that it
+                // was made by
                 if passing.exchange.tag.content == self.site.content_number()
                     && let Some(waits) = passing.set_aside(self.site.content(), &self.applications)
                 {
@@ -143,7 +146,8 @@ impl Process for RequestHandler {
             Detour::Turn(waits) => waits.turn.begin(now_ms),
             Detour::Place(_) => {}
         }
-        // a thread waits in poll: where there is no descriptor by which it could be told, nothing is waited for
+        // a thread waits in `poll`: without a descriptor by which the thread could be woken, there is no
+        // wait
         if self.thread.is_some() && relay.is_deaf() {
             relay.expire();
         }
@@ -173,7 +177,7 @@ impl Process for RequestHandler {
         reply: &mut Reply<'_, Body>,
     ) {
         if request.is_some() {
-            // rules have been held in receive: what refuses behind it is the agent
+            // rules are applied in receive: a refusal in a later stage comes from the agent
             let role = self.applications.role();
             reply.is_kept_out = matches!(role, Some(Role::Process | Role::Respond));
             self.name_refusal(request, None, "", reply);
@@ -181,7 +185,7 @@ impl Process for RequestHandler {
         let id = self.refused.as_ref().and_then(|refused| refused.id);
         let RequestHandler { site, trusted, told, .. } = self;
         match request {
-            // what is refused has a class, but nobody is to see by a page which
+            // a refused request has a class, but the page must not reveal it
             Some(request) => {
                 let context = HandlerContext {
                     request,
@@ -200,7 +204,7 @@ impl Process for RequestHandler {
 }
 
 impl RequestHandler {
-    /// How overloaded the server is, from 0 to 3: behind the first stage as that says.
+    /// The degree of overload, from 0 to 3; in a process behind the first stage, as that stage says.
     #[inline]
     pub(super) fn overload(&self, head: &Head<'_>) -> u8 {
         match self.applications.role() {
@@ -209,7 +213,7 @@ impl RequestHandler {
         }
     }
 
-    /// Answers a request of which this process is to find all of the answer.
+    /// Answers a request whose whole answer is this process's to find.
     #[inline]
     pub(super) fn process_here(
         &mut self,
@@ -228,7 +232,7 @@ impl RequestHandler {
         if let Some(status) = request.passed.and_then(|passed| passed.refused)
             && !done.as_ref().is_some_and(|done| self.site.has_made(done))
         {
-            // the page of the error is that of another content: a reload came between
+            // the error page is that of another content: a reload came between
             end_work(ticket);
             self.refuse(status, reason(status), reply);
             return ProcessOutcome::Replied;
@@ -262,7 +266,8 @@ impl RequestHandler {
         self.find(request, ticket, done, reply)
     }
 
-    /// Has the site do what goes by the scheme of a request. Says whether that is the answer.
+    /// Has the site act on the scheme of a request, with a redirect for example. Returns whether that is
+    /// the answer.
     #[inline]
     fn secures(
         &mut self,
@@ -284,7 +289,7 @@ impl RequestHandler {
         site.secures(request, &context, reply)
     }
 
-    /// Answers with what the site has for a request that is let through.
+    /// Answers with the site's content for a request that is let through.
     #[inline]
     pub(super) fn find(
         &mut self,
@@ -307,7 +312,7 @@ impl RequestHandler {
         }
     }
 
-    /// Does this stage's part of a request.
+    /// Does the part of this stage in answering a request.
     #[cold]
     pub(super) fn process_stage(
         &mut self,
@@ -325,7 +330,7 @@ impl RequestHandler {
                 true
             }
             Role::Respond => {
-                // another process of this stage may have answered with what has changed since
+                // another process of this stage may have sent an answer with newer content since
                 if done.is_none()
                     && let Some(work) = self.site.catch_up()
                 {
@@ -364,8 +369,8 @@ impl RequestHandler {
         }
     }
 
-    /// Whether this is the request of an authority that looks whether a name is ours, which is answered then
-    /// whatever the site says about its path.
+    /// Whether this is the request of an ACME authority that checks whether a name is ours. It is
+    /// answered then, whatever the site says about its path.
     #[inline]
     pub(super) fn answers_authority(
         &mut self,
@@ -385,8 +390,8 @@ impl RequestHandler {
         true
     }
 
-    /// Why a request cannot be answered on its connection: that is of another host or without the TLS that
-    /// the target names, or shows less of the client than the site asks for.
+    /// Why a request cannot be answered on its connection: the connection is for another host, has not
+    /// the TLS that the target names, or shows less of the client than the site demands.
     #[inline]
     pub(super) fn wrong_way(&mut self, request: &Request<'_>) -> Option<(u16, &'static str)> {
         let Request { head, peer, .. } = *request;
@@ -414,7 +419,8 @@ impl RequestHandler {
         self.certificates.refusal(secured, is_https, site? as usize, host)
     }
 
-    /// Whether connections that ask for this name at the client's port are passed on, so that no site answers for it.
+    /// Whether connections that ask for this name at the client's port are passed on, so that no site
+    /// answers for the name.
     fn is_passed_on(&self, peer: &Peer, host: &[u8]) -> bool {
         let routes = self.applications.pass_routes();
         if routes.is_empty() {
@@ -426,7 +432,8 @@ impl RequestHandler {
         routes.find(peer.local.port(), &asked).is_some()
     }
 
-    /// A request cannot be answered without a worker: it gets one, unless its class has had enough.
+    /// Gives a request that needs a worker its place in the window of its class, unless the window is
+    /// full.
     pub(super) fn needs_worker(
         &mut self,
         work: forebay_site::SiteJob,
@@ -455,7 +462,7 @@ impl RequestHandler {
     }
 }
 
-/// Whether another stage may answer a request. Tunnels and traces end where the client is.
+/// Whether another stage may answer a request. Tunnels and traces end in the stage that has the client.
 fn is_passed_on(request: &Request<'_>) -> bool {
     !matches!(request.head.method, Method::Connect | Method::Trace)
 }

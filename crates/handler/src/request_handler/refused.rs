@@ -1,7 +1,7 @@
-//! What is remembered of a request that is refused, and the id that its client is told.
+//! The memory of a refused request, and the id that its client gets.
 //!
-//! The page is written first, then the line of the log is begun, for the same request and with nothing between: the
-//! page leaves its id here, and the line takes it. Whatever else is looked at meanwhile clears it.
+//! The page is written first; then the line of the log is begun, for the same request and with nothing
+//! between. The page leaves its id here, and the line takes it. Processing any other request clears it.
 
 use super::RequestHandler;
 use crate::log::LogEntry;
@@ -15,20 +15,20 @@ use forebay_site::Body;
 use forebay_upstream::request::valid_id;
 use std::borrow::Cow;
 
-/// A request whose page is written.
+/// A refused request whose page is written.
 #[derive(Debug)]
 pub(super) struct Refused {
-    /// The id that its client was told.
+    /// The id that its client got.
     told: Box<[u8]>,
-    /// The same as a number, if it was made here.
+    /// The id as a number, if it was made here.
     pub(super) id: Option<u128>,
-    /// What the page says.
+    /// The text of the page.
     text: &'static str,
 }
 
 impl RequestHandler {
-    /// A request is about to be refused by this text: its page has an id. That of an exchange is `known`; that of a
-    /// proxy which is trusted goes before.
+    /// Gives the page of a request that is about to be refused an id. The id of an exchange is `known`;
+    /// the id of a trusted proxy takes precedence.
     #[cold]
     pub(super) fn name_refusal(
         &mut self,
@@ -51,7 +51,7 @@ impl RequestHandler {
         self.refused = Some(Refused { told, id, text });
     }
 
-    /// The line of a request that was refused is begun: remembers it.
+    /// Remembers a refused request, whose log line is begun.
     #[cold]
     pub(super) fn remember(
         &self,
@@ -62,7 +62,7 @@ impl RequestHandler {
         let (Some(request), Some(status)) = (entry.request, entry.status) else { return };
         let head = request.head;
         let mut asked = ShortText::of(head.method_text);
-        // without the query, which may hold what nobody is to read
+        // without the query, which may contain secrets
         let redaction = self.logger.redaction(entry.site);
         let path = redaction.map_or(Cow::Borrowed(head.path), |rules| rules.address(head.path));
         [b" ", head.authority, &path].into_iter().for_each(|part| asked.push(part));

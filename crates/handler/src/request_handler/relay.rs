@@ -1,4 +1,4 @@
-//! What applications and the next stage are asked, and what is made of their answers.
+//! Requests to applications and the next stage, and their answers.
 
 use super::context::HandlerContext;
 use super::hand_over::has_socket;
@@ -40,17 +40,18 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Fields of an application that stand for those of what it has sent, as with nginx.
+/// The fields of an application that replace those of the content it has sent instead, as with nginx.
 const KEPT: [&str; 5] =
     ["Content-Type", "Content-Disposition", "Set-Cookie", "Cache-Control", "Expires"];
 
-/// What is said here stands for what an application says: of two fields the first would count (RFC 6797 §8.1).
+/// The field of this server replaces an application's: of two fields, the first would count (RFC 6797
+/// §8.1).
 pub(super) const HSTS: &str = "Strict-Transport-Security";
 
-/// By which schemes a client may show who it is.
+/// The field with the schemes by which a client may authenticate.
 const OFFER: &str = "WWW-Authenticate";
 
-/// At most so much of an answer that is not wanted is received at a time, so that its connection is kept.
+/// The largest part of an unwanted answer that is received so that its connection can be kept.
 const DROPPED_BYTES: usize = 16 * 1024;
 
 const NOT_ACCEPTED: &str = "The application has not accepted the WebSocket as it must";
@@ -60,13 +61,13 @@ const NO_DECISION: &str = "It could not be found out whether this is for you";
 const NOT_TO_BE_SENT: &str = "The application may not have that sent";
 
 impl RequestHandler {
-    /// What this process believes of those it stands behind.
+    /// The party from which this process takes a request's addresses.
     pub(super) fn standpoint(&self) -> Standpoint<'_> {
         Standpoint { trusted: &self.trusted, role: self.applications.role() }
     }
 
-    /// The stage before is told how long a request has waited here: for a thread, and in this turn of the
-    /// loop for those before it.
+    /// Reports to the stage before how long a request has waited here: for a thread, and in this turn of
+    /// the loop for the requests before it.
     pub(super) fn tell_delay(
         &self,
         request: &Request<'_>,
@@ -79,8 +80,8 @@ impl RequestHandler {
         }
     }
 
-    /// No application has answered, for this reason: counts that, and has the class hear of it. Returns what the client
-    /// is told.
+    /// Counts, for the server and for the class, that no application has answered for this reason.
+    /// Returns the status and text for the client.
     pub(super) fn say_unanswered(
         &mut self,
         failure: Failed,
@@ -106,7 +107,7 @@ impl RequestHandler {
         (status, text)
     }
 
-    /// The next stage answers.
+    /// Has the next stage answer a request.
     pub(super) fn pass_on(
         &mut self,
         request: &Request<'_>,
@@ -160,7 +161,7 @@ impl RequestHandler {
         }
     }
 
-    /// The class of a request, as the next stage is to hear it; empty if there is one class only.
+    /// The class of a request, for the next stage; empty if there is only one class.
     fn class_to_tell(&self, ticket: Option<&Ticket>) -> &str {
         match self.policy.policy.classes().len() {
             0 | 1 => "",
@@ -168,14 +169,14 @@ impl RequestHandler {
         }
     }
 
-    /// One more exchange for this client, if there may be one.
+    /// A place for one more exchange of this client, if there is one.
     pub(super) fn place_for(&self, client: IpAddr) -> Result<ConnectionPlace, Unavailable> {
-        // a proxy that is trusted, and names nobody, speaks for many
+        // a trusted proxy that names no client stands for many
         let is_proxy = self.trusted.contain(client);
         self.sockets.enter((!is_proxy).then(|| ClientKey::of(client)))
     }
 
-    /// What an exchange for this client keeps of what there is little of.
+    /// The limited resources that an exchange of this client needs.
     pub(super) fn room_for(
         &mut self,
         client: IpAddr,
@@ -185,8 +186,8 @@ impl RequestHandler {
         Ok((self.place_for(client)?, thread))
     }
 
-    /// An application or the next stage is about to answer, or to fail: the answer is that of the site which the
-    /// request has now. In a reload sites and routes get other numbers.
+    /// Begins an answer, or an error, of an application or the next stage: the answer belongs to the site
+    /// that the request has now. A reload may have changed the numbers of sites and routes.
     pub(super) fn begin_answer(
         &mut self,
         request: &Request<'_>,
@@ -200,8 +201,8 @@ impl RequestHandler {
         reply.hsts = hsts.filter(|_| is_secure(request.peer, request.head, &self.trusted));
     }
 
-    /// What a request was detoured for has come to something: the answer of an application, of the next stage, or a
-    /// place.
+    /// Answers a request whose detour has ended: with the answer of an application or the next stage, or
+    /// because it has a place.
     pub(super) fn answer_of(
         &mut self,
         request: &Request<'_>,
@@ -256,12 +257,12 @@ impl RequestHandler {
             match status {
                 200..=299 => {
                     let again = self.allowed(rule, request, relay);
-                    // the request may be for an application, too
+                    // the request may be for an application as well, which needs the place
                     passing.give_place_back();
                     return again;
                 }
                 401 | 403 => {}
-                // 304 would be the answer to a condition, which it is not told
+                // 304 would answer a condition, which a deciding server does not get
                 301 | 302 | 303 | 307 | 308 if names_place(relay) => {}
                 _ => {
                     return self.refuse_for(
@@ -284,7 +285,7 @@ impl RequestHandler {
                     let trace = place_of(&relay.tag);
                     let (id, given) = (Some(relay.tag.id), request.passed.cloned());
                     let given = given.unwrap_or_default();
-                    // what is sent instead may be another application's answer
+                    // the content may be another application's answer, which needs the place
                     passing.give_place_back();
                     Relayed::Again(Box::new(Passed { id, sent: Some(sent), trace, ..given }))
                 }
@@ -298,7 +299,7 @@ impl RequestHandler {
             let withholds = relay.withholds_sign_in();
             let kept = relay.with_answer(|answer| kept_of_error(answer, withholds));
             let kept = kept.unwrap_or_default();
-            // a client that signs in goes on with it on the same connection
+            // a client that signs in goes on with that on the same connection to the application
             if relay.is_private() {
                 self.give_back(relay);
             }
@@ -319,7 +320,7 @@ impl RequestHandler {
             _ => None,
         };
         if sign_in.is_some() {
-            // the page where people sign in is asked for by GET
+            // the page where users sign in must be asked for by GET
             let keeps_method = matches!(request.head.method, Method::Get | Method::Head);
             status = if keeps_method { 302 } else { 303 };
         }
@@ -374,7 +375,7 @@ impl RequestHandler {
                 authority::lead_to(address, &mut said);
             }
             coding = site.recode(destination, request, status, length, &mut said);
-            // what rules say of how long content is kept is not for a decision about it
+            // rules about how long caches keep content do not apply to a decision about it
             let as_status = if is_decision { status.max(400) } else { status };
             site.write_fields(destination, request, as_status, said, head);
             if is_decision {
@@ -393,7 +394,8 @@ impl RequestHandler {
         Relayed::Body
     }
 
-    /// The next stage has answered, or none of its instances has. Its answer is passed on as it is.
+    /// Answers with the next stage's answer, which is passed on as it is, or with an error if no instance
+    /// has answered.
     #[cold]
     fn relayed_stage(
         &mut self,
@@ -418,7 +420,7 @@ impl RequestHandler {
         }
         self.metrics.add(Counter::UpstreamAnswered, 1);
         let status = relay.status().unwrap_or_default();
-        // respond lets none of these by; other software may
+        // the respond stage gives no such answer; other software may
         if request.head.tunnel.is_some() && (200..300).contains(&status) {
             self.refuse(502, NOT_CHANGED, reply);
             return Relayed::Own;
@@ -428,7 +430,7 @@ impl RequestHandler {
         let has_hsts = reply.hsts.is_some();
         let is_refused =
             relay.with_answer(|answer| answer.values(response::REFUSED).next().is_some());
-        // other software says what it likes
+        // other software may say so without meaning it
         if is_refused == Some(true) && !self.applications.is_next_other() {
             reply.is_kept_out = self.applications.role() == Some(Role::Process);
             if let (Some(judge), Some(ticket)) = (&mut self.judge, ticket) {
@@ -456,7 +458,7 @@ impl RequestHandler {
         Relayed::Body
     }
 
-    /// A request is for an application, and rules have let it through.
+    /// Has an application asked, after rules have let the request through.
     #[cold]
     pub(super) fn relay(
         &mut self,
@@ -467,7 +469,7 @@ impl RequestHandler {
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<ServerJob, Detour> {
         end_work(ticket);
-        // one that was asked about before keeps its number
+        // a request about which another server was asked before keeps its number
         let known = request.passed.and_then(|passed| passed.id);
         let id = known.unwrap_or_else(|| self.ids.number());
         let (content, user) = (self.site.content_number(), self.site.user(request));
@@ -481,7 +483,7 @@ impl RequestHandler {
             trace: trace.clone(),
         };
         let Some(application) = self.applications.get(&asked.destination) else {
-            // content and applications are replaced together
+            // does not happen: content and applications are replaced together
             self.refuse(502, "There is no such application", reply);
             return ProcessOutcome::Replied;
         };
@@ -507,11 +509,11 @@ impl RequestHandler {
                     }
                 };
                 match Exchange::new(&application, ask, asked, now_ms) {
-                    // one that cannot be asked is an exchange, too, so that the log has its line
+                    // a request that cannot be sent is an exchange, too, so that the log has its line
                     Ok(exchange) => {
                         let passing = PassingExchange::new(exchange, place).keeping(thread);
                         let mut passing = passing.of_request(is_of_request(request, rule));
-                        // over HTTP/2 many may come together, and begin when all have
+                        // over HTTP/2 many requests may come together, and begin when all have come
                         let is_alone = request.head.version != Version::Http2
                             || request.head.tunnel.is_some()
                             || !matches!(request.head.framing, Framing::None | Framing::Sized(0));
@@ -534,7 +536,7 @@ impl RequestHandler {
         }
     }
 
-    /// A server that was asked has let a request through.
+    /// Processes a request again that a deciding server has let through.
     fn allowed(
         &mut self,
         rule: u16,
@@ -562,8 +564,7 @@ impl RequestHandler {
         Relayed::Again(Box::new(passed))
     }
 
-    /// What an application wants to be sent instead of its answer, if it may say that at all; or why it is
-    /// not.
+    /// The content that an application wants to be sent instead of its answer, if it may; or why not.
     fn sent_instead(
         &self,
         relay: &Exchange<ExchangeTag>,
@@ -593,7 +594,8 @@ impl RequestHandler {
         Some(if may_be { Ok(sent) } else { Err(NOT_TO_BE_SENT) })
     }
 
-    /// Nothing more is needed of an exchange. What little there is besides is not waited for.
+    /// Gives the connection of an exchange back that is not needed any more. What has come of its answer
+    /// is dropped; the rest is not waited for.
     pub(super) fn give_back(&mut self, relay: &mut Exchange<ExchangeTag>) {
         let mut dropped = Vec::new();
         let mut drop_some = || relay.read(&mut dropped, DROPPED_BYTES, self.now.monotonic_ms);
@@ -605,7 +607,8 @@ impl RequestHandler {
         self.pools.with(|pool| relay.give_back(pool));
     }
 
-    /// Answers with what an application wants to be sent, if rules about clients let it through.
+    /// Answers with the content that an application wants to be sent, if rules about clients let it
+    /// through.
     #[cold]
     pub(super) fn send_instead(
         &mut self,
@@ -628,7 +631,8 @@ impl RequestHandler {
         self.find(&request, ticket, done, reply)
     }
 
-    /// An application could not be asked: the class is told, and the client when to come back.
+    /// Counts for the class that an application could not be asked, and tells the client when to come
+    /// back.
     pub(super) fn unavailable(
         &mut self,
         unavailable: Unavailable,
@@ -642,7 +646,7 @@ impl RequestHandler {
         }
     }
 
-    /// Answers in the place of an application.
+    /// Answers in place of an application.
     pub(super) fn refuse_for(
         &mut self,
         asked: &ExchangeTag,
@@ -655,7 +659,7 @@ impl RequestHandler {
         self.refuse_with(asked, request, ticket, status, (text, Vec::new()), reply)
     }
 
-    /// The same, with these fields.
+    /// Answers in place of an application, with these fields.
     fn refuse_with(
         &mut self,
         asked: &ExchangeTag,
@@ -665,7 +669,7 @@ impl RequestHandler {
         (text, fields): (&'static str, Vec<(&'static str, Vec<u8>)>),
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<ServerJob> {
-        // of what an application answers itself the site has the page, and the application has decided
+        // an error of the application itself has the site's page, and no refusal is remembered for it
         if text != reason(status) {
             self.name_refusal(Some(request), Some(asked.id), text, reply);
         }
@@ -694,19 +698,19 @@ impl RequestHandler {
     }
 }
 
-/// Whether an answer says where to go.
+/// Whether an answer has a `Location`.
 fn names_place(relay: &Exchange<ExchangeTag>) -> bool {
     relay.with_answer(|answer| answer.values("Location").next().is_some()).unwrap_or_default()
 }
 
-/// Writes the first line of a head over what is there.
+/// Begins a head with its first line, over the earlier content.
 pub(super) fn begin_head(status: u16, head: &mut Vec<u8>) {
     head.clear();
     push_line(status, head);
 }
 
-/// Why the answer to a request for a tunnel is none that its client may get, if that is so: a 2xx would mean
-/// that there is one (RFC 8441 §4).
+/// Why the answer to a request for a tunnel may not be passed on, if that is so: a 2xx would mean that
+/// there is a tunnel (RFC 8441 §4).
 fn refuses_tunnel(relay: &Exchange<ExchangeTag>, status: u16) -> Option<&'static str> {
     match status {
         101 => {
@@ -720,7 +724,7 @@ fn refuses_tunnel(relay: &Exchange<ExchangeTag>, status: u16) -> Option<&'static
     }
 }
 
-/// What a client is told of a request that no instance of the next stage has answered.
+/// The text for a client whose request no instance of the next stage has answered.
 pub(super) fn unanswered(reason: LinkFailure) -> &'static str {
     match reason {
         LinkFailure::Unknown => {
@@ -731,15 +735,15 @@ pub(super) fn unanswered(reason: LinkFailure) -> &'static str {
     }
 }
 
-/// What clients need of an error whose page is the site's: how to show who they are, when to come back, and which
-/// methods there are.
+/// The fields of an error that clients need although its page is the site's: how to authenticate, when to
+/// come back, and which methods exist.
 fn kept_of_error(answer: &Response<'_>, withholds_sign_in: bool) -> Vec<(&'static str, Vec<u8>)> {
     const KEPT: [&str; 3] = [OFFER, "Retry-After", "Allow"];
     let offered = |name, value| match name == OFFER && withholds_sign_in {
         true => without_connection(value).map(Cow::into_owned),
         false => Some(value.to_vec()),
     };
-    // of what stands once the first is told, as in answers that are passed on
+    // fields that count only once are taken only once, as in answers that are passed on
     let most = |name| if name == "Retry-After" { 1 } else { usize::MAX };
     let values = |name| {
         let values = answer.values(name).take(most(name));
@@ -748,7 +752,7 @@ fn kept_of_error(answer: &Response<'_>, withholds_sign_in: bool) -> Vec<(&'stati
     KEPT.into_iter().flat_map(values).collect()
 }
 
-/// Takes the schemes that sign in a connection out of what is offered.
+/// Removes the schemes that sign in a connection from those that are offered.
 fn withhold_sign_in<'h>(said: &mut Vec<(&'h str, Cow<'h, [u8]>)>) {
     said.retain_mut(|(name, value)| {
         if !name.eq_ignore_ascii_case(OFFER) {
@@ -764,7 +768,7 @@ fn withhold_sign_in<'h>(said: &mut Vec<(&'h str, Cow<'h, [u8]>)>) {
     });
 }
 
-/// Counts the handshakes of TLS that an exchange took.
+/// Counts the TLS handshakes of an exchange.
 fn count_handshakes(handshakes: &UpstreamHandshakes, mut add: impl FnMut(Counter, u64)) {
     let UpstreamHandshakes { full, resumed, failed } = handshakes;
     for (counter, count) in

@@ -9,7 +9,7 @@ use forebay_http::head::Name;
 use forebay_metrics::top::SeenAs;
 
 impl RequestHandler {
-    /// The line of a request is begun: it is counted if policy has refused it, or if it is one of the sample.
+    /// Counts a request whose log line is begun, if the policy has refused it or it is in the sample.
     #[inline]
     pub(super) fn sight(
         &mut self,
@@ -25,7 +25,7 @@ impl RequestHandler {
         }
     }
 
-    /// A connection, or a request without an answer, was refused.
+    /// Counts a connection, or a request without an answer, that was refused.
     #[cold]
     pub(super) fn sight_refusal(&self, peer: &Peer, request: Option<&Request<'_>>) {
         self.count_sighting(peer, request, None, SeenAs::Refused);

@@ -1,4 +1,4 @@
-//! Which requests are recorded, and what their spans say: see [`crate::traces`].
+//! Which requests are recorded, and the content of their spans: see [`crate::traces`].
 
 use super::RequestHandler;
 use crate::applications::{
@@ -17,17 +17,17 @@ use forebay_http::trace_context::{self, RequestTrace, TraceContext};
 use forebay_sys::clock;
 use forebay_upstream::exchange::Exchange;
 
-/// Where the request of an exchange stands, if that is known.
+/// The place of an exchange's request in a trace, if it has one.
 pub(super) fn place_of(tag: &ExchangeTag) -> Option<RequestTrace> {
     tag.trace.as_deref().map(|trace| trace.place)
 }
 
 impl RequestHandler {
-    /// A request is looked at, perhaps with what a helper thread has found out.
+    /// Notes that processing of a request begins, perhaps with the result of a helper thread.
     #[inline]
     pub(super) fn note_process(&mut self, done: Option<&ServerJobDone>, is_judged: bool) {
         if self.tracer.is_some() {
-            // without classes it has waited for nothing
+            // without classes the request has waited for nothing
             let begun_ns = if is_judged || done.is_some() { clock::monotonic_ns() } else { 0 };
             let asked_ns = done.and_then(ServerJobDone::asked_ns);
             self.processed =
@@ -35,13 +35,14 @@ impl RequestHandler {
         }
     }
 
-    /// Work for a helper thread, whose times are to be known where spans go to a collector.
+    /// A job for a helper thread; its times are measured where spans go to a collector.
     pub(super) fn timed_job(&mut self, job: ServerJob) -> ServerJob {
         self.processed = ProcessTimes::default();
         if self.tracer.is_some() { job.timed() } else { job }
     }
 
-    /// Where a request stands that others are about to be asked for; a server that decides, by this rule.
+    /// The place in a trace of a request that other servers are about to be asked for; with a rule, by
+    /// the rule's deciding server.
     pub(super) fn place_exchange(
         &mut self,
         request: &Request<'_>,
@@ -64,8 +65,8 @@ impl RequestHandler {
         Some(Box::new(ExchangeTrace::new(place, decision, processed_ns)))
     }
 
-    /// Where a request stands whose answer begins, if it is recorded, and when it was looked at. `named`: under what id
-    /// it was refused.
+    /// The place in a trace of a request whose answer begins, if it is recorded, and when its processing
+    /// began. `named` is the id under which it was refused.
     #[inline]
     pub(super) fn traced(
         &mut self,
@@ -106,7 +107,7 @@ impl RequestHandler {
         let mut state = Vec::new();
         if let Some(request) = entry.request.filter(|_| place.parent_id.is_some()) {
             trace_context::push_state(request.head, &mut state);
-            // as much as others must keep (W3C Trace Context §3.3.1.5); applications have all of it
+            // the part that others must keep (W3C Trace Context §3.3.1.5); applications get all of it
             state.truncate(if state.len() > 512 { 0 } else { state.len() });
         }
         let judge = self.judge.as_ref().filter(|judge| judge.has_policy());
@@ -125,7 +126,7 @@ impl RequestHandler {
         Some(Box::new(open))
     }
 
-    /// What was asked of an exchange goes on elsewhere: its spans are sent on now.
+    /// Sends the spans of an exchange on now, because the request goes on elsewhere.
     pub(super) fn send_spans_of(&self, exchange: &Exchange<ExchangeTag>) {
         let Some(tracer) = &self.tracer else { return };
         let trace = exchange.tag.trace.as_deref();
@@ -136,14 +137,14 @@ impl RequestHandler {
     }
 }
 
-/// Where a request stands that others were asked for, if it is recorded.
+/// The place in a trace of a request that other servers were asked for, if it is recorded.
 fn recorded(trace: Option<&ExchangeTrace>) -> Option<(RequestTrace, ProcessTimes)> {
     let trace = trace.filter(|trace| trace.recorded().is_some())?;
     let begun_ns = trace.processed_ns;
     Some((trace.place, ProcessTimes { begun_ns, job_ns: None }))
 }
 
-/// What is remembered of those that were asked.
+/// The tag of an exchange.
 fn tag_of(detour: &Detour) -> Option<&ExchangeTag> {
     match detour {
         Detour::Application(passing) => Some(&passing.exchange.tag),
@@ -154,7 +155,7 @@ fn tag_of(detour: &Detour) -> Option<&ExchangeTag> {
     }
 }
 
-/// The spans of those that were asked.
+/// The spans of the servers that were asked.
 fn asked_spans(detour: &Detour, context: TraceContext) -> Option<AskedSpans> {
     Some(match detour {
         Detour::Application(passing) => {

@@ -1,5 +1,5 @@
-//! What an application is asked, and a request that has waited for its turn: what the application is asked is written
-//! once more then, since nothing of it was kept.
+//! The request to an application, and requests that have waited for their turn: the request to the
+//! application is written once more then, since nothing of it was kept.
 
 use super::RequestHandler;
 use super::context::HandlerContext;
@@ -14,14 +14,14 @@ use forebay_upstream::exchange::{ApplicationRequest, Exchange, Failed};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Whether an application is asked just what the client has sent, and not whether a rule lets it through, nor for what
-/// another application has sent instead of its answer.
+/// Whether an application gets the client's own request: neither a question whether a rule lets it
+/// through, nor a request for content that another application wants to be sent.
 pub(super) fn is_of_request(request: &Request<'_>, rule: Option<u16>) -> bool {
     rule.is_none() && request.passed.is_none_or(|passed| passed.sent.is_none())
 }
 
 impl RequestHandler {
-    /// What this application is asked, and the client whose request it is.
+    /// The request to this application, and the client that asks.
     pub(super) fn asks(
         &mut self,
         application: &Application,
@@ -60,7 +60,7 @@ impl RequestHandler {
         (ask.map(|ask| ApplicationRequest { spool, ..ask }), asker.client())
     }
 
-    /// A request that has waited for its turn has it, or gets none: its exchange is made anew, and goes on.
+    /// Continues a request that has its turn, or gets none: its exchange is made anew, and goes on.
     #[cold]
     pub(super) fn turn_decided(
         &mut self,

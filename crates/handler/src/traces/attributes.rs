@@ -1,5 +1,5 @@
-//! What the span of a request says of it: names by the semantic conventions of OpenTelemetry for HTTP servers, and
-//! `forebay.*` for what only this server knows.
+//! The attributes of a request's span: names by the semantic conventions of OpenTelemetry for HTTP
+//! servers, and `forebay.*` for what only this server knows.
 
 use super::span::TraceSpan;
 use crate::log::LogEntry;
@@ -10,25 +10,25 @@ use forebay_http::head::{Method, Name, Version};
 use forebay_upstream::request::valid_id;
 use std::borrow::Cow;
 
-/// At most so many bytes of a client's words are kept.
+/// The largest number of bytes that are kept of a client's text.
 const MOST_BYTES: usize = 512;
 
-/// What of a request is not in its log entry.
+/// The facts about a request that are not in its log entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpanSubject<'s> {
-    /// The name of its site; empty if it belongs to none.
+    /// The name of the request's site; empty if it belongs to none.
     pub(crate) site: &'s str,
-    /// What is left out of its words.
+    /// The parts that are left out.
     pub(crate) redaction: Option<&'s Redaction>,
     /// The level of the agent, where there is a policy.
     pub(crate) level: Option<&'static str>,
-    /// It has come by https.
+    /// Whether the request has come by https.
     pub(crate) is_secure: bool,
-    /// Which stage this process is.
+    /// The stage that this process is.
     pub(crate) stage: Option<&'static str>,
 }
 
-/// Names the span of a request, and says of it what is known when its answer begins.
+/// Names the span of a request, and adds the attributes that are known when its answer begins.
 pub(crate) fn describe(span: &mut TraceSpan, entry: &LogEntry<'_>, subject: &SpanSubject<'_>) {
     let SpanSubject { site, redaction, level, is_secure, stage } = *subject;
     span.name = "HTTP".into();
@@ -42,7 +42,7 @@ pub(crate) fn describe(span: &mut TraceSpan, entry: &LogEntry<'_>, subject: &Spa
     match entry.status {
         Some(status) => {
             span.number("http.response.status_code", status.into());
-            // of a server only these are errors
+            // for the span of a server, only these statuses are errors
             if status >= 500 {
                 span.text("error.type", status.to_string());
                 span.is_error = true;
@@ -79,7 +79,7 @@ fn of_request(
     redaction: Option<&Redaction>,
 ) {
     let head = request.head;
-    // a name of few kinds: of a method that is not known only that
+    // the name must have few values: an unknown method is only shown as such
     let method = match head.method {
         Method::Unknown => "_OTHER",
         _ => head.method_text,
@@ -114,7 +114,7 @@ fn of_request(
     }
 }
 
-/// Words of a client as text, cut.
+/// Text of a client, cut.
 fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(MOST_BYTES)]).into_owned()
 }

@@ -1,4 +1,4 @@
-//! The spans of a request that is being answered. They go with its log line, and are finished when that is.
+//! The spans of a request that is being answered. They accompany its log line, and are finished with it.
 
 use super::TraceQueue;
 use super::attributes::{SpanSubject, describe};
@@ -12,18 +12,18 @@ use forebay_sys::clock;
 use forebay_upstream::exchange::Exchange;
 use std::sync::Arc;
 
-/// Numbers of spans below that of the request, beside those of attempts, which count from 1.
+/// Numbers of spans below that of the request. Spans of attempts have numbers from 1 on.
 const RECEIVE: u32 = u32::MAX;
 const WAIT: u32 = u32::MAX - 1;
 const QUEUE: u32 = u32::MAX - 2;
 const JOB: u32 = u32::MAX - 3;
 const SEND: u32 = u32::MAX - 4;
-/// When a request was looked at, in nanoseconds; 0 if that is not known.
+/// When processing of a request began, in nanoseconds; 0 if that is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessTimes {
-    /// When the last look at it began.
+    /// When processing began last.
     pub(crate) begun_ns: u64,
-    /// When it was left to a helper thread before, and since when its result is there.
+    /// When the request was given to a helper thread before that, and when the result came.
     pub(crate) job_ns: Option<(u64, u64)>,
 }
 
@@ -33,14 +33,14 @@ pub(crate) struct OpenTrace {
     queue: Arc<TraceQueue>,
     context: TraceContext,
     trace: FinishedTrace,
-    /// When its answer was begun.
+    /// When the answer was begun.
     written_ns: u64,
-    /// The span of an attempt that goes on as long as the answer.
+    /// The span of an attempt that lasts as long as the answer.
     lasting: Option<usize>,
 }
 
 impl OpenTrace {
-    /// The span of the request, and those of what became of it until its answer is begun, which is now.
+    /// The span of the request, and those of its parts until its answer is begun, which is now.
     pub(crate) fn new(
         queue: &Arc<TraceQueue>,
         place: RequestTrace,
@@ -51,7 +51,7 @@ impl OpenTrace {
         let RequestTrace { context, parent_id } = place;
         let written_ns = clock::monotonic_ns();
         let ArrivalTimes { begun_ns, complete_ns } = entry.stages;
-        // tracing may have begun after the request
+        // tracing may have begun after the request came
         let begun_ns = if begun_ns == 0 { written_ns } else { begun_ns };
         let complete_ns = complete_ns.max(begun_ns);
         let mut request = TraceSpan {
@@ -83,7 +83,7 @@ impl OpenTrace {
         open
     }
 
-    /// A span of a part of what the server does.
+    /// Adds a span for a part of the server's work.
     fn part(
         &mut self,
         name: &'static str,
@@ -99,14 +99,14 @@ impl OpenTrace {
         &mut self.trace.spans[last]
     }
 
-    /// Adds the spans of those that were asked for the request, and of the wait for the first of them.
+    /// Adds the spans of the servers that were asked, and of the wait for the first of them.
     pub(crate) fn asked(&mut self, attempts: AskedSpans) {
         let AskedSpans { spans, lasts } = attempts;
         self.trace.spans.extend(spans);
         self.lasting = lasts.then(|| self.trace.spans.len() - 1);
     }
 
-    /// The answer of another server is not whole.
+    /// Notes that the answer of another server is not complete.
     pub(crate) fn cut_off(&mut self, error: &'static str) {
         for at in self.lasting.into_iter().chain([0]) {
             let span = &mut self.trace.spans[at];
@@ -115,7 +115,7 @@ impl OpenTrace {
         }
     }
 
-    /// The answer was sent, with so many bytes of its body.
+    /// Finishes the spans: the answer was sent, with this many bytes of its body.
     pub(crate) fn end(mut self, body_bytes: u64) {
         let now_ns = clock::monotonic_ns();
         self.part("send", SEND, self.written_ns, now_ns);
@@ -128,20 +128,20 @@ impl OpenTrace {
     }
 }
 
-/// What is added to the times of spans, if it is `now_ns` now.
+/// The difference between times of spans and nanoseconds since 1970, if `now_ns` is the present time.
 fn epoch_ns(now_ns: u64) -> u64 {
     (clock::unix_us() * 1000).saturating_sub(now_ns)
 }
 
-/// The spans of those that were asked for a request.
+/// The spans of the servers that were asked for a request.
 pub(crate) struct AskedSpans {
     spans: Vec<TraceSpan>,
-    /// The last one goes on as long as the answer.
+    /// Whether the last span lasts as long as the answer.
     lasts: bool,
 }
 
 impl AskedSpans {
-    /// Of whatever was asked, as the log has it: a receiver, or a handler of the program.
+    /// The spans of a receiver or a handler of the program, from its part of the log line.
     pub(crate) fn of(context: TraceContext, said: &LoggedUpstream<'_>) -> AskedSpans {
         let mut asked = AskedSpans { spans: Vec::new(), lasts: false };
         asked.waited(context, said.begun_ns, said.queue_us);
@@ -151,7 +151,7 @@ impl AskedSpans {
         asked
     }
 
-    /// Of an application, the next stage or a server that decides: each attempt.
+    /// The spans of an application, the next stage or a deciding server: one for each attempt.
     pub(crate) fn of_exchange(
         trace: &ExchangeTrace,
         exchange: &Exchange<ExchangeTag>,
@@ -195,7 +195,7 @@ impl AskedSpans {
         asked
     }
 
-    /// It has waited for so long, until now or then.
+    /// Adds the span of a wait of this length, which ended at `until_ns`.
     fn waited(&mut self, context: TraceContext, until_ns: u64, waited_us: u64) {
         if waited_us > 0 {
             let (id, parent_id) = (context.child_id(QUEUE), context.span_id);
@@ -213,7 +213,7 @@ impl AskedSpans {
         }
     }
 
-    /// The attempt that was answered, or is not known to have failed.
+    /// Adds the span of the last attempt, which was answered or is not known to have failed.
     fn last(&mut self, parent_id: u64, id: u64, said: &LoggedUpstream<'_>) {
         let LoggedUpstream { upstream, status, error, attempts, .. } = *said;
         let total_us = said.total_us.unwrap_or_default();
@@ -239,7 +239,7 @@ impl AskedSpans {
                 span.number(name, number);
             }
         }
-        // to a client each of these is an error
+        // for a client, each of these statuses is an error
         let failed = status.filter(|status| *status >= 400).map(|status| status.to_string());
         if let Some(kind) = error.map(str::to_owned).or(failed) {
             span.text("error.type", kind);
@@ -249,7 +249,7 @@ impl AskedSpans {
         self.spans.push(span);
     }
 
-    /// Sends the spans on alone: the request goes on, and is asked for elsewhere.
+    /// Sends the spans alone: the request goes on, and another server is asked for it.
     pub(crate) fn send(self, queue: &TraceQueue, context: TraceContext) {
         let AskedSpans { mut spans, lasts } = self;
         let now_ns = clock::monotonic_ns();

@@ -2,15 +2,15 @@
 
 use std::borrow::Cow;
 
-/// What a span is to those above and below it.
+/// The relation of a span to those above and below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SpanKind {
-    /// A part of what the server does for the request.
+    /// A part of the server's work for the request.
     #[default]
     Internal,
     /// The request, as it came.
     Server,
-    /// Another server that is asked for it.
+    /// A request to another server.
     Client,
 }
 
@@ -26,28 +26,28 @@ pub enum SpanValue {
 /// One span. Its times are nanoseconds of a clock that never goes back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceSpan {
-    /// Its name.
+    /// The name of the span.
     pub name: Cow<'static, str>,
-    /// What it is to others.
+    /// The relation to other spans.
     pub kind: SpanKind,
-    /// Its id.
+    /// The id of the span.
     pub id: u64,
-    /// The span above; 0 if there is none.
+    /// The id of the span above; 0 if there is none.
     pub parent_id: u64,
-    /// The span above is another process's.
+    /// Whether the span above belongs to another process.
     pub is_parent_remote: bool,
-    /// When it began.
+    /// When the span began.
     pub begun_ns: u64,
-    /// When it ended.
+    /// When the span ended.
     pub ended_ns: u64,
-    /// What is said of it.
+    /// The attributes of the span.
     pub attributes: Vec<(&'static str, SpanValue)>,
-    /// It has failed.
+    /// Whether the operation has failed.
     pub is_error: bool,
 }
 
 impl TraceSpan {
-    /// Adds a text.
+    /// Adds a text as an attribute.
     pub(crate) fn text(&mut self, name: &'static str, value: impl Into<Cow<'static, str>>) {
         self.attributes.push((name, SpanValue::Text(value.into())));
     }
@@ -63,7 +63,7 @@ impl TraceSpan {
         }
     }
 
-    /// Adds a number; one that is too large is cut to the largest.
+    /// Adds a number as an attribute; a number that is too large becomes the largest possible.
     pub(crate) fn number(&mut self, name: &'static str, value: u64) {
         let value = i64::try_from(value).unwrap_or(i64::MAX);
         self.attributes.push((name, SpanValue::Number(value)));
@@ -73,11 +73,11 @@ impl TraceSpan {
 /// The spans of a request that is over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FinishedTrace {
-    /// The trace.
+    /// The id of the trace.
     pub trace_id: u128,
-    /// What systems of tracing have noted in the request.
+    /// The `tracestate` that tracing systems have put into the request.
     pub state: Box<str>,
-    /// What is added to the times of spans for nanoseconds since 1970.
+    /// The difference between times of spans and nanoseconds since 1970.
     pub epoch_ns: u64,
     /// The spans.
     pub spans: Vec<TraceSpan>,

@@ -1,5 +1,5 @@
-//! The access logs against files, full disks and pipes that nobody reads: no loop ever waits, and
-//! every line is either there whole, in the right file, or counted as dropped.
+//! The access logs against files, full disks and pipes without a reader: no loop ever waits, and every
+//! line is either there whole, in the right file, or counted as dropped.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -33,7 +33,7 @@ fn log(path: &Path, format: LogFormat) -> LogConfig {
     }
 }
 
-/// Of requests that belong to no site.
+/// The log of requests that belong to no site.
 fn common(path: &Path) -> LogConfig {
     log(path, LogFormat::Combined)
 }
@@ -152,10 +152,10 @@ fn a_line_is_handed_over_once_it_is_old() {
     logger.turn(1_000_099);
     write(&mut logger, 1);
     logger.turn(1_000_100);
-    // set back by an hour: what waits is handed over as well
+    // a clock that is set back by an hour: waiting lines are handed over as well
     write(&mut logger, 1);
     logger.turn(1_000);
-    // leaves the logger alive, so that only what was handed over can arrive
+    // the logger stays alive, so that only lines that were handed over can arrive
     assert!(logs.close(PATIENCE));
     assert_eq!(count(path), 3);
 }
@@ -227,7 +227,7 @@ fn lines_begun_before_a_reload_end_where_they_began() {
     write_to(&mut logger, Some(1), 1);
     let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
     let file = inode(&kept);
-    // renamed: who opens it again gets another file
+    // renamed: opening the path again gives another file
     fs::rename(&kept, scratch.join("moved")).unwrap();
 
     let after = [site("b", &new, LogFormat::Combined), site("a", &kept, LogFormat::Combined)];
@@ -286,7 +286,7 @@ fn a_full_disk_costs_lines_of_its_log_and_nothing_else() {
         write_to(&mut logger, None, 100);
         written += 100;
         logger.flush();
-        // no batch is dropped for want of a place in the channel
+        // no batch is dropped for lack of a place in the channel
         let is_there = || count(&path) as u64 + logs.dropped_by_log()[0].1 == written;
         until("what was handed over is written", is_there);
     }
@@ -319,7 +319,7 @@ fn a_pipe_that_nobody_reads_costs_lines_of_its_own_and_none_is_torn() {
     drop(logger);
     assert!(logs.close(PATIENCE));
     let (dropped, dropped_by_log) = (logs.dropped(), logs.dropped_by_log());
-    // and with them the other end of the pipe
+    // drops the other end of the pipe as well
     drop(logs);
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
@@ -354,7 +354,7 @@ fn a_reader_that_is_slow_gets_every_line() {
         }
     });
     drop(logger);
-    // at the end a reader is waited for no longer than a second
+    // the end waits for a reader no longer than a second
     until("every line is read", || lines.load(Ordering::Relaxed) == 5000);
     assert!(logs.close(PATIENCE));
     assert_eq!(logs.dropped(), 0);
@@ -365,7 +365,7 @@ fn a_reader_that_is_slow_gets_every_line() {
     assert!(numbers.eq(0..5000));
 }
 
-/// A program that another test starts has the pipe for a moment, too, and a pipe that is open takes lines.
+/// The pipe is open for a moment in a program that another test starts, and an open pipe takes lines.
 #[test]
 fn a_closed_pipe_is_no_reason_to_die() {
     let dropped = || {
@@ -393,7 +393,7 @@ fn after_a_rotation_lines_go_to_the_new_files() {
     until("in the old files before they are renamed", || (count(&one), count(&two)) == (3, 4));
     fs::rename(&one, scratch.join("logs/one.1")).unwrap();
     fs::rename(&two, scratch.join("logs/two.1")).unwrap();
-    // the way to the directory may be closed to this process by now: the directory is open
+    // the path to the directory may be closed to this process by now: the directory itself is open
     fs::rename(scratch.join("logs"), scratch.join("elsewhere")).unwrap();
     logs.reopen();
     write(&mut logger, 2);
@@ -405,7 +405,7 @@ fn after_a_rotation_lines_go_to_the_new_files() {
     assert_eq!(counts, [3, 2, 4, 1]);
 }
 
-/// The directory itself may be rotated, too: what is at the path counts.
+/// The directory itself may be rotated, too: the one that is at the path counts.
 #[test]
 fn after_a_rotation_of_the_directory_lines_go_to_the_new_one() {
     let scratch = Scratch::new();
@@ -422,7 +422,7 @@ fn after_a_rotation_of_the_directory_lines_go_to_the_new_one() {
     write(&mut logger, 2);
     logger.flush();
     until("in the second directory", || count(&path) == 2);
-    // with nothing at the path, it is the second one that is kept
+    // with nothing at the path, the second directory is the one kept open
     fs::rename(&directory, scratch.join("second")).unwrap();
     logs.reopen();
     write(&mut logger, 4);

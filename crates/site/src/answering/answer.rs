@@ -279,7 +279,7 @@ fn choose(found: &FoundFile, head: &Head<'_>) -> ChosenVariant {
     choose_by(found, &Preference::of(head))
 }
 
-/// The same by what the client takes.
+/// The form of a file for a client with this preference.
 pub(crate) fn choose_by(found: &FoundFile, preference: &Preference) -> ChosenVariant {
     // a file that is in a coding by its name is nothing else, whatever the client accepts
     if found.identity.coding != Coding::Identity {

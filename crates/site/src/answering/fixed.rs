@@ -1,8 +1,9 @@
-//! Answers that are the same for every client: a keeper that has nothing but their bytes may give them.
+//! Answers that are the same for every client, so that a keeper which has only their bytes can give them.
 //!
-//! In: an entry of the cache that has just answered. Out: its bytes in each coding, in the order in which codings are
-//! preferred, or why the answer hangs on more than that. Dates and what is said of the connection are left out.
-//! Whether rules of the policy, the listener or the log stand in the way is not known here.
+//! In: an entry of the cache that has just answered. Out: the bytes of the answer in each coding, in the
+//! order in which codings are preferred, or why the answer depends on more than that. `Date` and
+//! `Connection` are left out. Whether rules of the policy, the listener or the log prevent this is not
+//! known here.
 
 use crate::answering::answer::{ChosenVariant, choose_by};
 use crate::bodies::variant::Variant;
@@ -12,13 +13,14 @@ use forebay_conn::has_values;
 use forebay_http::coding::{Coding, Preference};
 use std::fmt;
 
-/// An answer that hangs on nothing of a request but the codings that the client takes, and on its condition.
+/// An answer that depends only on the codings that the client accepts, and on the request's condition.
 ///
-/// The client gets the form that it gives the highest weight, and of several the first of them here. What it does not
-/// name it does not take, but for the bytes as they are, which come last then unless they are excluded.
+/// The client gets the form that it gives the highest weight, and of several such forms the first one
+/// here. A coding that the client does not name is not accepted, except the identity, which then comes
+/// last unless it is excluded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedAnswer {
-    /// Its forms, one for each coding at most, in the order of preference.
+    /// The forms of the answer, one for each coding at most, in the order of preference.
     pub forms: Vec<FixedForm>,
 }
 
@@ -27,16 +29,16 @@ pub struct FixedAnswer {
 pub struct FixedForm {
     /// The coding.
     pub coding: Coding,
-    /// `None` where the server alone can give it: it is too long, or not made yet.
+    /// The bytes; `None` where only the server can give this form: it is too long, or not made yet.
     pub bytes: Option<FixedBytes>,
 }
 
-/// What is sent.
+/// The bytes of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedBytes {
     /// Status line and fields of the 200, each with its CR LF; `Date`, `Connection` and the empty line are missing.
     pub head: Box<[u8]>,
-    /// The same of the 304.
+    /// Status line and fields of the 304, in the same form.
     pub not_modified: Box<[u8]>,
     /// The body.
     pub body: Box<[u8]>,
@@ -59,19 +61,19 @@ pub enum NotFixed {
     Redirect,
     /// The answer is a list of files.
     List,
-    /// The answer is an error.
+    /// The answer is an error, with this status.
     Failure(u16),
     /// The query decides, or an application answers.
     Made,
     /// The file is in a coding by its name, or no order of codings tells which form a client gets.
     Codings,
-    /// Its body is sent from a file.
+    /// The body is sent from a file.
     OnDisk,
     /// The file was written less than two seconds ago: its tag is about to change.
     Young,
-    /// Each form of the answer has more bytes than this.
+    /// Each form of the answer has more bytes than this limit.
     Large(usize),
-    /// The cache has let go of it, or must look at its file again.
+    /// The cache has dropped the answer, or must check its file again.
     Gone,
 }
 
@@ -99,11 +101,11 @@ impl fmt::Display for NotFixed {
     }
 }
 
-/// The answer that `entry` gives, or `inner` if that is where an alias leads. Forms whose head, with `added_bytes`
-/// for what is missing, and body have more than `most_bytes` together are left to the server.
+/// The answer that `entry` gives, or `inner` if an alias leads there. A form is left to the server if its
+/// head, with `added_bytes` for the missing fields, and its body have more than `most_bytes` together.
 ///
 /// # Errors
-/// [`NotFixed`].
+/// The reason why the answer is not fixed.
 pub(crate) fn fixed_answer(
     vhost: &VirtualHost,
     entry: &Entry,
@@ -155,7 +157,7 @@ fn file_of(entry: &Entry) -> Result<&FoundFile, NotFixed> {
     }
 }
 
-/// What a client gets.
+/// The form that a client gets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct ChosenForm {
     coding: Coding,
@@ -163,8 +165,8 @@ struct ChosenForm {
     index: Option<usize>,
 }
 
-/// What clients get, in the order of preference; `None` if there is none. It is found by asking for each set of
-/// codings, so that the rules of the choice stand in one place.
+/// The forms that clients get, in the order of preference; `None` if there is no such order. It is found
+/// by asking for each set of codings, so that the rules of the choice are in one place.
 fn in_order(found: &FoundFile) -> Option<Vec<ChosenForm>> {
     if found.identity.coding != Coding::Identity {
         return None;
@@ -183,7 +185,7 @@ fn in_order(found: &FoundFile) -> Option<Vec<ChosenForm>> {
     let mut forms: Vec<ChosenForm> = Vec::new();
     while !named.is_empty() {
         let next = chosen(&named)?;
-        // what is not named is sent only where nothing that is named is there
+        // the identity is sent unnamed only where no named coding exists
         let Some(at) = named.iter().position(|coding| *coding == next.coding) else { break };
         named.remove(at);
         forms.push(next);

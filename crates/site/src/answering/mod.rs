@@ -6,7 +6,7 @@
 //! | `site_request` | the request as the steps of a site pass it on |
 //! | `https` | the scheme of a request: the redirect to https, and Strict-Transport-Security |
 //! | `answer` | the answer of an entry: variant, conditions, ranges |
-//! | `fixed` | answers that are the same for every client, for those that keep them elsewhere |
+//! | `fixed` | answers that are the same for every client, for keepers elsewhere |
 //! | `body` | the part of an answer that is sent piece by piece |
 //! | `refuse` | answers that are not what was asked for: errors, and what a site says of itself |
 //! | `application` | requests that applications answer, and the rules that come before them |

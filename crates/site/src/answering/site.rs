@@ -64,9 +64,9 @@ pub struct Site {
     pub(crate) credentials: Own,
     /// The answers of each site to clients that the policy refuses.
     pub(crate) turned: Arc<[Turned]>,
-    /// Whether it is noted which answers are asked for again and again.
+    /// Whether answers that are asked for again and again are noted.
     pub(crate) notes_hot: bool,
-    /// Where the last answer was found, if it is one.
+    /// Where the last answer was found, if it is asked for again and again.
     pub(crate) hot: Option<HotSlots>,
 }
 
@@ -334,7 +334,7 @@ impl Site {
         match answer.write(entry, asked.reply) {
             Ok(()) => {
                 self.metrics.add(Counter::CacheHits, 1);
-                // what conditions have led to has no slot of its path
+                // an answer that conditions have led to has no slot of its path
                 if is_hot
                     && self.notes_hot
                     && let Some(asked) = outer

@@ -140,7 +140,7 @@ impl OnDemand {
         })
     }
 
-    /// The coding that belongs in the place.
+    /// The coding of the variant in this place.
     pub(crate) fn coding(&self, place: usize) -> Option<Coding> {
         self.codings.get(place).copied()
     }

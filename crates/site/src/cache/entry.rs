@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 /// the names under which changes find it. An estimate.
 const OVERHEAD_BYTES: u64 = 1024;
 
-/// What is called before the cache lets go of an answer that is kept elsewhere. It may be called more than once, and
-/// from any thread, under locks of the cache: it must not ask the cache anything.
+/// A function that is called before the cache drops an answer which is kept elsewhere. It may be called
+/// more than once, and from any thread, under locks of the cache: it must not call the cache.
 pub type LetGo = Arc<dyn Fn() + Send + Sync>;
 
 /// Everything about one path.
@@ -38,9 +38,9 @@ pub(crate) struct Entry {
     /// The mark of the registration by which changes find the entry; set when the registration is
     /// void.
     registration: Mutex<Weak<AtomicBool>>,
-    /// How often it was found in the shared cache since its files were looked at.
+    /// How often the entry was found in the shared cache since its files were last checked.
     shared_hits: AtomicU32,
-    /// What is called before it dies, for those who give its answer in this server's place.
+    /// The functions called before the entry dies, which make keepers elsewhere drop its answer.
     let_go: Mutex<Vec<LetGo>>,
 }
 
@@ -53,9 +53,9 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// With so many hits in the shared cache an entry is one that is asked for again and again.
+/// The number of hits in the shared cache from which an entry counts as asked for again and again.
 const HOT_HITS: u32 = 2;
-/// And that is said again once in so many.
+/// The number of hits after which such an entry is reported again.
 const SAY_EVERY: u32 = 64;
 
 /// The freshness of an entry whose files changed, or that was evicted.
@@ -229,41 +229,43 @@ impl Entry {
         now_ms < self.fresh_until_ms.load(Relaxed)
     }
 
-    /// Marks the entry dead. Returns whether it was alive. The kernel, if it gives this answer, has let go of it before.
+    /// Marks the entry dead. Returns whether it was alive. Before that, keepers such as the kernel drop
+    /// its answer.
     pub(crate) fn kill(&self) -> bool {
         self.is_let_go();
         let was_alive = self.fresh_until_ms.swap(DEAD, Relaxed) != DEAD;
-        // somebody may have begun to keep it between the two
+        // a keeper may have begun to keep the answer between the first call and the swap
         self.is_let_go();
         was_alive
     }
 
-    /// Has those let go of it that keep it elsewhere.
+    /// Has every keeper elsewhere drop the answer.
     fn is_let_go(&self) {
-        // what is called takes locks of its own, under which the next method may be called
+        // a copy: the functions take locks of their own, under which other threads may call the next
+        // method
         let called = self.let_go.lock().unwrap_or_else(PoisonError::into_inner).clone();
         called.iter().for_each(|let_go| let_go());
     }
 
-    /// Its answer is given elsewhere, too. Whoever has begun that looks afterwards whether it is
-    /// [dead](Entry::is_dead): the lock orders the two.
+    /// Has `let_go` called before the entry dies, for a keeper that gives its answer elsewhere. The
+    /// keeper must check afterwards whether the entry is [dead](Entry::is_dead): the lock orders the two.
     pub(crate) fn keep_elsewhere(&self, let_go: &LetGo) {
         self.let_go.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(let_go));
     }
 
-    /// Its answer is not given any more where this is called.
+    /// Ends the calls of this `let_go`: its keeper does not give the answer any more.
     pub(crate) fn release(&self, let_go: &LetGo) {
         let mut called = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
         called.retain(|one| !Arc::ptr_eq(one, let_go));
     }
 
-    /// It was found in the shared cache. Whether that happens again and again; said now and then.
+    /// Counts a hit in the shared cache. Returns, now and then, whether hits occur again and again.
     pub(crate) fn is_hot(&self) -> bool {
         let hits = self.shared_hits.fetch_add(1, Relaxed) + 1;
         hits == HOT_HITS || hits.is_multiple_of(SAY_EVERY)
     }
 
-    /// Until when it may be answered with; [`DEAD`] for not any more.
+    /// The time until which the entry may be used for answers; [`DEAD`] if not any more.
     pub(crate) fn fresh_until_ms(&self) -> u64 {
         self.fresh_until_ms.load(Relaxed)
     }

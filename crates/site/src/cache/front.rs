@@ -16,7 +16,7 @@ const MOST_PATH_BYTES: usize = 512;
 /// The number of hits of a slot after which it reports to the shared cache that its entry is in
 /// use.
 const TOUCH_EVERY: u32 = 64;
-/// With so many hits a path is one that is asked for again and again.
+/// The number of hits from which a path counts as asked for again and again.
 const HOT_HITS: u32 = 2;
 
 /// A second piece of a body that would be smaller than this goes with the first.
@@ -60,7 +60,7 @@ pub(crate) struct Hit<'f> {
     pub(crate) ticket: SlotRef,
     /// The shared cache should be informed now.
     pub(crate) tell: bool,
-    /// The path is asked for again and again; said now and then.
+    /// Whether the path is asked for again and again; only reported now and then.
     pub(crate) is_hot: bool,
     pub(crate) entry: &'f Arc<Entry>,
 }

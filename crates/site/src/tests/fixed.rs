@@ -1,4 +1,5 @@
-//! Answers that others give in this server's place: the same bytes, as long as the cache would give them.
+//! Answers that a keeper gives in this server's place: the same bytes, as long as the cache would give
+//! them.
 
 use crate::answering::fixed::{FixedAnswer, FixedForm, NotFixed};
 use crate::rules::{AccessRule, ErrorPage, FieldName, FieldValue, HeaderRule, Scope};
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex};
 const ADDED: usize = 39;
 const MOST: usize = 1448;
 
-/// Asks until the path is known to be asked for again and again.
+/// Asks until the path counts as asked for again and again.
 fn hot(client: &mut Client, path: &str) -> Option<HotAnswer> {
     client.site.note_hot(true);
     (0..4).find_map(|_| {
@@ -38,7 +39,7 @@ fn client(folder: &Folder, change: impl FnOnce(&mut SiteSettings)) -> Client {
     Client::with(settings)
 }
 
-/// What clients accept; nothing of it is said by the first.
+/// Values of Accept-Encoding; `None` leaves the field out.
 const ACCEPTED: [Option<&str>; 18] = [
     None,
     Some(""),
@@ -60,7 +61,7 @@ const ACCEPTED: [Option<&str>; 18] = [
     Some("*;q=0, gzip;q=0.1"),
 ];
 
-/// The form that a client gets, as [`FixedAnswer`] says it.
+/// The form that a client gets by the rules of [`FixedAnswer`].
 fn wanted<'f>(fixed: &'f FixedAnswer, field: &str) -> Option<&'f FixedForm> {
     let preference = with_head(field, Preference::of);
     let liked = |form: &&FixedForm| preference.weight(form.coding);
@@ -114,7 +115,7 @@ fn what_must_be_made_is_left_to_the_server_until_it_is_there() {
         let has = |form: &FixedForm| (form.coding, form.bytes.is_some());
         fixed.forms.iter().map(has).collect::<Vec<_>>()
     };
-    // 1,200 bytes and the head are more than a segment as they are, and less in a coding
+    // 1,200 bytes and the head are more than a segment in identity, and less in a coding
     assert_eq!(fixed(&mut client, "/page.html"), Err(NotFixed::Large(MOST)));
     client.get_with("/page.html", "Accept-Encoding: gzip, br\r\n");
     let mut beside = client.beside();
@@ -158,7 +159,7 @@ fn what_hangs_on_more_is_told() {
     expect("/a", NotFixed::Variables, &|site| site.headers.push(header("X-C", "$client")));
     let mut young = Client::new(&folder);
     assert_eq!(fixed(&mut young, "/young"), Err(NotFixed::Young));
-    // it is not even asked
+    // such an answer is not even noted
     let mut to_https = client(&folder, |site| {
         site.to_https = Some(ToHttps { status: 308, port: 443 });
     });
@@ -186,7 +187,7 @@ fn it_is_let_go_of_before_the_cache_does() {
         folder.replace(file, "after");
         client.until_with(path, "", |answered| answered.text() == "after");
         let seen = seen.lock().unwrap();
-        // alive when it was called first, and called again when it was dead
+        // alive at the first call, and called again when the entry was dead
         assert!(seen[0] > 0 && seen.last() == Some(&0), "{seen:?}");
         assert_eq!(hot.fresh_until_ms(), 0);
     }

@@ -1,4 +1,4 @@
-//! The same over HTTP/2.
+//! A request that another server answers, over HTTP/2.
 
 use crate::front::{Front, Shared};
 use crate::worker::Worker;
@@ -7,7 +7,7 @@ use forebay_http2::frame::{self, kind};
 use forebay_http2::hpack::encode;
 use forebay_http2::{Connection, DecodedFields, Http2Event, Http2Limits};
 
-/// The status with which a request for `path` is answered over HTTP/2, one with a body if there is one.
+/// The status with which a request for `path`, with this body if there is one, is answered over HTTP/2.
 fn status_over_http2(exchange: &Shared, path: &str, body: &[u8]) -> u16 {
     let mut client = Connection::client(Http2Limits::default());
     let mut request = Vec::new();
@@ -65,7 +65,7 @@ fn over_http2_a_request_whose_body_is_gone_is_not_passed_on_any_more() {
     let wire = Shared::new(100);
     assert_eq!(status_over_http2(&wire, "/late", b"hello"), 500);
     assert!(wire.is_dropped() && wire.got().is_empty());
-    // one without a body is, and so is one whose body is still to come
+    // a request without a body is, and so is one whose body is still to come
     for (path, body) in [("/late", ""), ("/u", "hello")] {
         let wire = Shared::new(100);
         wire.answers(200, Some(2), "up");
@@ -118,7 +118,7 @@ fn who_can_send_nothing_because_of_other_requests_is_not_to_blame() {
         }
     };
     feed(&request);
-    // what four exchanges do not take fills it
+    // the bytes that four exchanges do not take fill it
     for (number, stream) in streams[..4].iter().enumerate() {
         let mut data = Vec::new();
         for _ in 0..16 {
@@ -128,7 +128,7 @@ fn who_can_send_nothing_because_of_other_requests_is_not_to_blame() {
         let held: Vec<_> = exchanges[..5].iter().map(|one| one.wire().is_held_back).collect();
         assert_eq!(held, [number == 3; 5], "{number}");
     }
-    // and a request that comes then
+    // a request that comes then
     let mut late = Vec::new();
     begin(&mut late);
     feed(&late);
@@ -166,7 +166,7 @@ impl Resets {
     }
 }
 
-/// Gives a connection these bytes, and at each look what else has come. How often it looks.
+/// Gives a connection these bytes, and more bytes at each look. Returns how often it looks.
 fn looks(
     conn: &mut Http2<Front>,
     handler: &mut Front,

@@ -9,13 +9,13 @@ fn back(place: ClientPlace) -> ClientReturn {
     ClientReturn { place, status: 201, body_bytes: 7 }
 }
 
-/// It has its place, and wants the socket.
+/// Has the exchange get its place and want the client's socket.
 fn wants(shared: &Shared, bench: &mut Bench) {
     shared.wire().wants_client = true;
     bench.go_on();
 }
 
-/// It has answered.
+/// Has the other process answer and give the socket back, or keep it.
 fn returns(shared: &Shared, bench: &mut Bench, place: ClientPlace) {
     let mut wire = shared.wire();
     (wire.elsewhere, wire.answer) = (Some(back(place)), Some((None, None)));
@@ -62,7 +62,7 @@ fn of_a_body_what_has_come_leaves() {
         let lent = Lent { head, body, body_left: left, is_last: false };
         assert_eq!(shared.wire().lent, Some(lent), "{framing}");
         returns(&shared, &mut bench, ClientPlace::Ended { is_unread: false });
-        // what follows the end of a connection is read and dropped
+        // bytes behind the end of a connection are read and dropped
         let closing = if rest.is_empty() { Closing::Now } else { Closing::Linger };
         assert_eq!(bench.closed, Some(closing));
         bench.end();
@@ -92,7 +92,8 @@ fn a_connection_that_is_gone_is_settled() {
     assert_eq!(bench.end().logged, [(201, 7)]);
 }
 
-/// Nobody has answered: this server does, and keeps no connection of which nobody knows what was read.
+/// The other process has not answered: this server does, and closes the connection, because it is unknown
+/// how much of the request was read.
 #[test]
 fn what_was_lent_in_vain_is_the_last() {
     let shared = Shared::new(0);

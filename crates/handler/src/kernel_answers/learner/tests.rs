@@ -28,7 +28,7 @@ fn listener() -> SocketAddr {
     "127.0.0.1:80".parse().unwrap()
 }
 
-/// What the kernel would have, by number.
+/// The answers that the kernel would have, by number.
 #[derive(Default)]
 struct KernelDouble(Mutex<HashMap<u32, AnswerKey>>);
 
@@ -65,7 +65,7 @@ impl AnswerKeeper for KernelDouble {
     }
 }
 
-/// A directory with files, and a loop that answers from it.
+/// A directory with files, and a loop that answers requests from it.
 struct LearningLoop {
     folder: PathBuf,
     site: Site,
@@ -158,7 +158,7 @@ fn what_is_asked_for_least_makes_room() {
     event.ask("/a");
     event.ask("/b");
     assert_eq!(event.kept.paths(), ["/a", "/b"]);
-    // again, by another loop: it is known
+    // another loop offers the same answer, which is known
     event.ask("/b");
     let numbers: Vec<u32> = event.kept.0.lock().unwrap().keys().copied().collect();
     numbers.iter().for_each(|number| event.learner.given(*number));
@@ -189,7 +189,7 @@ fn the_kernel_lets_go_before_the_cache_answers_with_something_else() {
     while !event.answer("/a").ends_with(b"changed") {
         assert!(start.elapsed() < Duration::from_secs(30));
     }
-    // not after a while: at once
+    // at once, without any delay
     assert!(event.kept.paths().is_empty());
     event.ask("/a");
     assert_eq!(event.kept.paths(), ["/a"]);

@@ -1,4 +1,4 @@
-//! With the feature `gate`: the programs of `forebay_gate`.
+//! The gate with the feature `gate`: the programs of `forebay_gate`.
 
 use super::{HandedKernel, OfClasses, ProtectedServer};
 use forebay_config::{GateCharge, GateRules};
@@ -23,7 +23,7 @@ mod answers;
 
 pub use answers::GivenAnswers;
 
-/// Of very many rules only so many are told of.
+/// The largest number of rules that appear in a report.
 const MOST_RULES: usize = 1000;
 
 /// Whether this program has the gate.
@@ -31,18 +31,18 @@ pub fn is_built() -> bool {
     true
 }
 
-/// Whether this kernel makes connections of cookies that are not its own.
+/// Whether this kernel can make connections from cookies that are not its own.
 pub fn makes_connections() -> bool {
     forebay_gate::makes_connections()
 }
 
-/// What the process does that a server starts beside it where the kernel does not take the gate away with the
-/// server.
+/// Runs as the guard: the process that a server starts beside it where the kernel does not remove the
+/// gate together with the server.
 ///
 /// # Errors
-/// That it was not started by a server, or cannot give up rights.
+/// The process was not started by a server, or cannot give up its rights.
 pub fn guard() -> io::Result<()> {
-    // a signal to the whole group is for the server, which may have clients yet
+    // a signal to the whole process group is for the server, which may have clients yet
     for signal in [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2] {
         signal_hook::flag::register(signal, Arc::default())?;
     }
@@ -77,11 +77,13 @@ impl KernelTables {
 }
 
 impl KernelGate {
-    /// One that `steers` also answers SYNs, where classes have sockets, and judges first requests if `rules` are to be
-    /// enforced on them; with `answers` it gives answers of the cache. It takes the place of one that another process has handed, where it is attached.
+    /// Opens a gate for these charges. One that `steers` also answers SYNs, where classes have sockets.
+    /// The gate judges first requests if `rules` are enforced on them, and with `answers` it gives
+    /// answers of the cache. If another process has handed its gate over, the new gate takes the place of
+    /// that one where it is attached.
     ///
     /// # Errors
-    /// Why this machine cannot.
+    /// The reason why this machine cannot.
     pub fn open(
         charge: GateCharge,
         steers: bool,
@@ -107,7 +109,7 @@ impl KernelGate {
         let gate = gate.and_then(|gate| match gate.has_filters() || gate.has_links() {
             true => Ok(gate),
             false => gate.by_filters(
-                // a signal from the terminal is for the server
+                // in a process group of its own: a signal from the terminal is for the server
                 Command::new("/proc/self/exe")
                     .arg("gate")
                     .process_group(0)
@@ -121,7 +123,7 @@ impl KernelGate {
         gate.map(KernelGate).map_err(|error| error.to_string())
     }
 
-    /// What there is, for the process that takes the place of this one.
+    /// The gate's text and descriptors, for the process that takes the place of this one.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -137,7 +139,8 @@ impl KernelGate {
         Ok((HandedKernel { layout, steers, slots, maps, links, filters }, descriptors))
     }
 
-    /// What another process is to hold, besides what is handed, so that the kernel judges on when this process has ended.
+    /// A descriptor that another process must hold, besides those handed over, so that the kernel judges
+    /// on when this process has ended.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -145,46 +148,47 @@ impl KernelGate {
         self.0.programs()
     }
 
-    /// All of [`attach`](KernelGate::attach) but the last step: the gate before judges on.
+    /// Does all of [`attach`](KernelGate::attach) but the last step: the gate before judges on.
     ///
     /// # Errors
-    /// What is in the way.
+    /// The obstacle.
     pub fn prepare(&self, listeners: &[SocketAddr]) -> Result<(), String> {
         self.0.prepare(listeners).map_err(|error| error.to_string())
     }
 
-    /// Judges again where another process was about to.
+    /// Takes judging back that another process was about to take over.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn retake(&self) -> Result<(), String> {
         self.0.retake().map_err(|error| error.to_string())
     }
 
-    /// Whether it judges anywhere.
+    /// Whether the gate judges anywhere.
     pub fn is_attached(&self) -> bool {
         !self.0.interfaces().is_empty()
     }
 
-    /// The gate before judges nowhere any more, also where this one has no listeners.
+    /// Ends the judging of the gate before, everywhere, even if this one has no listeners.
     pub fn settle(&self) {
         self.0.settle();
     }
 
-    /// Another process judges from now on.
+    /// Leaves the gate to another process, which judges from now on.
     pub fn let_go(&self) {
         self.0.let_go();
     }
 
-    /// Judges nothing any more.
+    /// Ends all judging.
     pub fn detach(&self) {
         self.0.detach();
     }
 
-    /// Loads what a rung needs, and lets it go again; says by what it would be attached.
+    /// Loads the programs that a rung needs, and unloads them again; returns by what they would be
+    /// attached.
     ///
     /// # Errors
-    /// Why it cannot be loaded or attached.
+    /// The reason why they cannot be loaded or attached.
     pub fn try_load(steers: bool) -> Result<&'static str, String> {
         let gate = load(Charge::default(), steers).map_err(|error| error.to_string())?;
         if gate.has_links() {
@@ -194,22 +198,22 @@ impl KernelGate {
         Ok("filters at clsact, which a process beside the server takes away")
     }
 
-    /// Whether it queues connections by class, and so answers SYNs.
+    /// Whether the gate queues connections by class, and so answers SYNs.
     pub fn steers(&self) -> bool {
         self.0.steers()
     }
 
-    /// Whether it judges first requests.
+    /// Whether the gate judges first requests.
     pub fn judges_requests(&self) -> bool {
         self.0.judges_requests()
     }
 
-    /// Its name, as the setting has it.
+    /// The gate's name, as the setting has it.
     pub fn rung(&self) -> &'static str {
         if self.steers() { "full" } else { "address" }
     }
 
-    /// What it does, in words.
+    /// The gate's tasks, in words.
     pub fn does(&self) -> &'static str {
         match (self.steers(), self.0.has_filters()) {
             (true, _) if self.answers_requests() => {
@@ -248,10 +252,10 @@ impl KernelGate {
         self.0.set_degree(degree);
     }
 
-    /// Protects these servers, and no others, once it is attached anew.
+    /// Protects these servers, and no others, once the gate is attached anew.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn protect(&self, servers: &[ProtectedServer]) -> Result<(), String> {
         let others = servers.iter().map(|server| {
             let ProtectedServer { forwarded_to, port, queue, speaks_first } = *server;
@@ -263,15 +267,15 @@ impl KernelGate {
     /// Has SYNs to these addresses judged.
     ///
     /// # Errors
-    /// Where that cannot be, and why.
+    /// The address at which that is not possible, and why.
     pub fn attach(&self, listeners: &[SocketAddr]) -> Result<(), String> {
         self.0.attach(listeners).map_err(|error| error.to_string())
     }
 
-    /// Has connections queued in the sockets of their classes, if it steers.
+    /// Has connections queued in the sockets of their classes, if the gate steers.
     ///
     /// # Errors
-    /// Where that cannot be, and why.
+    /// The address at which that is not possible, and why.
     pub fn place(&self, of_classes: Vec<OfClasses<'_>>) -> Result<(), String> {
         let listeners: Vec<_> = of_classes
             .into_iter()
@@ -380,7 +384,7 @@ impl KernelGate {
     }
 }
 
-/// What was handed; nothing if descriptors are missing.
+/// The gate that was handed over; `None` if descriptors are missing.
 fn handed(text: HandedKernel, descriptors: Vec<OwnedFd>) -> Option<HandedGate> {
     let HandedKernel { layout, steers, slots, maps, links, filters } = text;
     let mut descriptors = descriptors.into_iter();

@@ -1,4 +1,4 @@
-//! Without the feature `gate`: there is none, so nothing of this is ever reached.
+//! The gate without the feature `gate`: none exists, so that nothing here is ever reached.
 
 use super::{HandedKernel, OfClasses, ProtectedServer};
 use crate::kernel_answers::{AnswerKeeper, AnswerKey, GivenAnswer};
@@ -18,12 +18,13 @@ pub fn is_built() -> bool {
     false
 }
 
-/// Does not know.
+/// Whether this kernel can make connections from cookies that are not its own; unknown here, and so
+/// `false`.
 pub fn makes_connections() -> bool {
     false
 }
 
-/// Nobody starts this.
+/// Does not run: no server starts a guard without the gate.
 ///
 /// # Errors
 /// Always.
@@ -58,7 +59,7 @@ impl KernelTables {
 }
 
 impl KernelGate {
-    /// There is none.
+    /// Opens no gate.
     ///
     /// # Errors
     /// Always.
@@ -72,7 +73,7 @@ impl KernelGate {
         Err("this program was built without it (the Cargo feature gate)".to_owned())
     }
 
-    /// Cannot load anything.
+    /// Loads nothing.
     ///
     /// # Errors
     /// Always.
@@ -81,7 +82,7 @@ impl KernelGate {
             .map(|gate| gate.rung())
     }
 
-    /// What there is, for the process that takes the place of this one.
+    /// The gate's text and descriptors, for the process that takes the place of this one.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -89,7 +90,8 @@ impl KernelGate {
         match *self {}
     }
 
-    /// What another process is to hold, besides what is handed, so that the kernel judges on when this process has ended.
+    /// A descriptor that another process must hold, besides those handed over, so that the kernel judges
+    /// on when this process has ended.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -97,58 +99,58 @@ impl KernelGate {
         match *self {}
     }
 
-    /// All of [`attach`](KernelGate::attach) but the last step: the gate before judges on.
+    /// Does all of [`attach`](KernelGate::attach) but the last step: the gate before judges on.
     ///
     /// # Errors
-    /// What is in the way.
+    /// The obstacle.
     pub fn prepare(&self, _listeners: &[SocketAddr]) -> Result<(), String> {
         match *self {}
     }
 
-    /// Judges again where another process was about to.
+    /// Takes judging back that another process was about to take over.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn retake(&self) -> Result<(), String> {
         match *self {}
     }
 
-    /// Whether it judges anywhere.
+    /// Whether the gate judges anywhere.
     pub fn is_attached(&self) -> bool {
         match *self {}
     }
 
-    /// The gate before judges nowhere any more, also where this one has no listeners.
+    /// Ends the judging of the gate before, everywhere, even if this one has no listeners.
     pub fn settle(&self) {
         match *self {}
     }
 
-    /// Another process judges from now on.
+    /// Leaves the gate to another process, which judges from now on.
     pub fn let_go(&self) {
         match *self {}
     }
 
-    /// Judges nothing any more.
+    /// Ends all judging.
     pub fn detach(&self) {
         match *self {}
     }
 
-    /// Whether it queues connections by class, and so answers SYNs.
+    /// Whether the gate queues connections by class, and so answers SYNs.
     pub fn steers(&self) -> bool {
         match *self {}
     }
 
-    /// Whether it judges first requests.
+    /// Whether the gate judges first requests.
     pub fn judges_requests(&self) -> bool {
         match *self {}
     }
 
-    /// Its name, as the setting has it.
+    /// The gate's name, as the setting has it.
     pub fn rung(&self) -> &'static str {
         match *self {}
     }
 
-    /// What it does, in words.
+    /// The gate's tasks, in words.
     pub fn does(&self) -> &'static str {
         match *self {}
     }
@@ -180,7 +182,7 @@ impl KernelGate {
     /// Protects other servers.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn protect(&self, _servers: &[ProtectedServer]) -> Result<(), String> {
         match *self {}
     }
@@ -188,15 +190,15 @@ impl KernelGate {
     /// Has SYNs to these addresses judged.
     ///
     /// # Errors
-    /// Where that cannot be, and why.
+    /// The address at which that is not possible, and why.
     pub fn attach(&self, _listeners: &[SocketAddr]) -> Result<(), String> {
         match *self {}
     }
 
-    /// Has connections queued in the sockets of their classes, if it steers.
+    /// Has connections queued in the sockets of their classes, if the gate steers.
     ///
     /// # Errors
-    /// Where that cannot be, and why.
+    /// The address at which that is not possible, and why.
     pub fn place(&self, _of_classes: Vec<OfClasses<'_>>) -> Result<(), String> {
         match *self {}
     }
@@ -240,12 +242,12 @@ impl AnswerKeeper for KernelGate {
     }
 }
 
-/// What the kernel has answered, which is nothing.
+/// The records of the answers that the kernel has given; without a gate there are none.
 #[derive(Debug)]
 pub enum GivenAnswers {}
 
 impl GivenAnswers {
-    /// Hands out nothing.
+    /// Reads no records.
     ///
     /// # Errors
     /// Never.
@@ -255,12 +257,12 @@ impl GivenAnswers {
 }
 
 impl KernelGate {
-    /// It does not.
+    /// Whether the gate gives answers.
     pub fn answers_requests(&self) -> bool {
         match *self {}
     }
 
-    /// There are none.
+    /// Sets the time, and allows answers for this long from now on.
     ///
     /// # Errors
     /// Never.
@@ -268,7 +270,7 @@ impl KernelGate {
         match *self {}
     }
 
-    /// There are none.
+    /// The records of given answers.
     ///
     /// # Errors
     /// Never.

@@ -1,8 +1,9 @@
 //! An answer of the cache that is asked for again and again, for a keeper that gives it in this server's place.
 //!
-//! The keeper is called before the cache lets go of an answer, because its files have changed, for lack of memory, or
-//! with the content: see [`HotAnswer::keep`]. When the cache would look at its files again, [`HotAnswer::fresh_until_ms`]
-//! says. So an answer is never given for longer than the cache itself would give it.
+//! The keeper is called before the cache drops an answer because its files have changed, for lack of
+//! memory, or with the content: see [`HotAnswer::keep`]. [`HotAnswer::fresh_until_ms`] says when the
+//! cache would check the files again. So an answer is never given for longer than the cache itself would
+//! give it.
 
 use super::{Site, shape};
 use crate::answering::fixed::{FixedAnswer, NotFixed, fixed_answer};
@@ -13,12 +14,12 @@ use crate::content::Content;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-/// Where the answer to the last request was found.
+/// The slots in which the answer to the last request was found.
 #[derive(Clone, Copy)]
 pub(crate) struct HotSlots {
     pub(crate) site: u32,
     pub(crate) asked: SlotRef,
-    /// Where an alias led.
+    /// The slot to which an alias led.
     pub(crate) inner: Option<SlotRef>,
 }
 
@@ -38,7 +39,7 @@ impl fmt::Debug for HotAnswer {
 }
 
 impl PartialEq for HotAnswer {
-    /// Whether they are made of the same entries.
+    /// Whether the answers are made of the same entries.
     fn eq(&self, other: &HotAnswer) -> bool {
         let inner = match (&self.inner, &other.inner) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -49,13 +50,13 @@ impl PartialEq for HotAnswer {
 }
 
 impl HotAnswer {
-    /// The site it belongs to, by its place in the settings.
+    /// The site of the answer, by its place in the settings.
     pub fn site(&self) -> u32 {
         self.site
     }
 
-    /// Its bytes, with at most `most_bytes` in head and body, of which `added_bytes` are for what is missing in the
-    /// head.
+    /// The bytes of the answer. A form has at most `most_bytes` in head and body, including `added_bytes`
+    /// for the fields missing in the head.
     ///
     /// # Errors
     /// Why the answer is not the same for every client: [`NotFixed`].
@@ -65,24 +66,24 @@ impl HotAnswer {
         fixed_answer(vhost, &self.entry, self.inner.as_deref(), (added_bytes, most_bytes))
     }
 
-    /// Until when the cache gives it without a look at its files, in milliseconds of the loops' clock; 0 if it does
-    /// not any more.
+    /// The time until which the cache gives the answer without a check of its files, in milliseconds of
+    /// the loops' clock; 0 if it does not any more.
     pub fn fresh_until_ms(&self) -> u64 {
         self.entries().map(Entry::fresh_until_ms).min().unwrap_or(0)
     }
 
-    /// Has `let_go` called before the cache lets go of it from now on. If the cache has done so before, or does at this
-    /// moment, [`fresh_until_ms`](HotAnswer::fresh_until_ms) is 0 afterwards.
+    /// Has `let_go` called before the cache drops the answer, from now on. If the cache has done so
+    /// before, or does so at this moment, [`fresh_until_ms`](HotAnswer::fresh_until_ms) is 0 afterwards.
     pub fn keep(&self, let_go: &LetGo) {
         self.entries().for_each(|entry| entry.keep_elsewhere(let_go));
     }
 
-    /// The keeper with this `let_go` does not keep the answer any more.
+    /// Ends the calls of this `let_go`, because its keeper does not keep the answer any more.
     pub fn release(&self, let_go: &LetGo) {
         self.entries().for_each(|entry| entry.release(let_go));
     }
 
-    /// Tells the cache that it is in use.
+    /// Notes in the cache that the answer is in use.
     pub fn touch(&self) {
         if let Some(content) = self.content.upgrade() {
             self.entries().for_each(|entry| content.store.touch(entry.key.asked()));
@@ -95,21 +96,21 @@ impl HotAnswer {
 }
 
 impl Site {
-    /// Whether it is noted which answers are asked for again and again. Default: no.
+    /// Sets whether answers that are asked for again and again are noted. Default: no.
     pub fn note_hot(&mut self, is_noted: bool) {
         self.notes_hot = is_noted;
     }
 
-    /// The answer that the last request was given from this loop's own table, if it is asked for again and again. It is
-    /// said now and then.
+    /// The answer that the last request got from this loop's own table, if it is asked for again and
+    /// again. Such an answer is only returned now and then.
     #[inline]
     pub fn take_hot(&mut self) -> Option<HotAnswer> {
         let slots = self.hot.take()?;
         self.hot_answer(slots)
     }
 
-    /// An entry of the shared cache that has just answered is asked for again and again, also where a thread keeps no
-    /// table of its own from one connection to the next.
+    /// Notes an entry of the shared cache that has just answered and is asked for again and again; also
+    /// where a thread keeps no table of its own from one connection to the next.
     #[cold]
     pub(super) fn note_shared(&mut self, entry: &Entry, asked: &SiteRequest<'_, '_>) {
         let SiteRequest { site, request, .. } = *asked;

@@ -1,4 +1,5 @@
-//! Answers that the kernel gives: what the server has learned into what the gate takes, and records of what was given.
+//! Answers that the kernel gives: learned answers become maps of the gate, and records of given answers
+//! are read.
 
 use super::KernelGate;
 use crate::kernel_answers::{AnswerKeeper, AnswerKey, GivenAnswer};
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 impl AnswerKeeper for KernelGate {
     fn keep(&self, key: &AnswerKey, answer: &FixedAnswer, requests: u32) -> Result<u32, String> {
-        // what is compared is the order that they are in
+        // codings are compared by the order of the forms
         let variants = answer.forms.iter().zip(0..).map(|(form, place)| KernelVariant {
             coding: form.coding,
             compared_bytes: place,
@@ -40,15 +41,15 @@ fn name(key: &AnswerKey) -> AnswerName<'_> {
     AnswerName { listener: key.listener, host: &key.host, path: &key.path }
 }
 
-/// What the kernel has answered.
+/// The records of the answers that the kernel has given.
 #[derive(Debug)]
 pub struct GivenAnswers(AnswerRecords);
 
 impl GivenAnswers {
-    /// Hands out all that there are; how many there were. It does not wait.
+    /// Calls `each` with all records there are; returns how many. The call does not wait.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn read(&mut self, mut each: impl FnMut(&GivenAnswer<'_>)) -> io::Result<usize> {
         self.0.read(|record| {
             each(&GivenAnswer {
@@ -66,12 +67,12 @@ impl GivenAnswers {
 }
 
 impl KernelGate {
-    /// Whether it gives answers.
+    /// Whether the gate gives answers.
     pub fn answers_requests(&self) -> bool {
         self.0.answers_requests()
     }
 
-    /// Requests that it might answer, by what became of them.
+    /// Requests that the gate might answer, by outcome.
     pub(super) fn served(&self) -> Vec<(&'static str, u64)> {
         self.outcomes(&[
             ("ok", AnswerCount::Ok),
@@ -85,7 +86,7 @@ impl KernelGate {
         ])
     }
 
-    /// Segments behind an answer, by what became of them.
+    /// Segments behind an answer, by outcome.
     pub(super) fn behind_served(&self) -> Vec<(&'static str, u64)> {
         self.outcomes(&[
             ("answered_again", AnswerCount::Repeated),
@@ -105,18 +106,18 @@ impl KernelGate {
         names.iter().filter(|_| self.answers_requests()).map(of).collect()
     }
 
-    /// Says what time it is, in seconds since 1970, and that answers may be given for so long from now on.
+    /// Sets the time, in seconds since 1970, and allows answers for this long from now on.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn renew_answers(&self, unix_s: u64, lasts: Duration) -> Result<(), String> {
         self.0.renew(unix_s, lasts).map_err(|error| error.to_string())
     }
 
-    /// What it has answered, for one reader.
+    /// The records of given answers, for one reader.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn given_answers(&self) -> Result<GivenAnswers, String> {
         self.0.records().map(GivenAnswers).map_err(|error| error.to_string())
     }
