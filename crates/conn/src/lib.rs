@@ -19,8 +19,7 @@
 //! | `head_block` | conversions of heads: decoded fields to a head, a head in text to a field block |
 //! | [`head_values`] | values that a head has for one request only |
 //! | [`request`] | a [`Request`] as the handler sees it, and a [`KeptRequest`], which is kept while it waits |
-//! | `service` | [`Handler`], which an engine is given: the roles, what is spoken, and over which
-//! transport |
+//! | `service` | [`Handler`], which an engine is given: the roles, what is spoken, and over which transport |
 //! | [`handler`] | the five roles of a handler, the [`Job`], what a [`Verdict`] may say |
 //! | [`transport`] | [`Transport`]: encryption between socket and protocol, or nothing ([`PlainTransport`]) |
 //! | [`step`] | what a connection tells the engine: the next [`Step`], what it waits for |

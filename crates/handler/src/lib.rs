@@ -7,8 +7,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`request_handler`] | the roles of a handler: admission, process, relay, the bytes of an answer, the
-//! log line |
+//! | [`request_handler`] | the roles of a handler: admission, process, relay, the bytes of an answer, the log line |
 //! | [`job`] | its work for helper threads |
 //! | [`kernel_answers`] | answers that the kernel gives in this server's place |
 //! | [`live`] | the snapshot that handlers serve from, replaced as a whole by a reload |
@@ -17,8 +16,7 @@
 //! | [`identity`] | identities that clients prove by a cookie |
 //! | [`certificates`] | which certificate answers for which name, and which are wanted by ACME |
 //! | [`applications`] | the applications behind the sites, the next stage, and the requests to them |
-//! | `detour`, `passing` | what a request waits for elsewhere; an exchange and its body on the way to the
-//! client |
+//! | `detour`, `passing` | what a request waits for elsewhere; an exchange and its body on the way to the client |
 //! | [`upstream_sockets`], [`upstream_threads`] | descriptors and threads that requests for applications may keep |
 //! | [`refusals`] | the last requests that were refused, and why: for `forebay why` |
 //! | [`sightings`] | the clients that ask most, for the page of the admin listener |

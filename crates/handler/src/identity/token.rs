@@ -10,8 +10,7 @@
 //! | `KEY` | the name of the key |
 //! | `UNTIL` | when it expires, in seconds since 1970, in decimal digits |
 //! | `NAME` | the identity |
-//! | `NETWORK` | where it is valid: `-` for everywhere, or an address in hexadecimal digits and the
-//! length of the prefix, as in `c0000200-24` |
+//! | `NETWORK` | where it is valid: `-` for everywhere, or an address in hexadecimal digits and the length of the prefix, as in `c0000200-24` |
 //! | `MAC` | HMAC-SHA256 (RFC 2104) of all before the last dot, in base64url without padding |
 //!
 //! A client with such a token has the identity that the token states, until it expires. Tokens can be
