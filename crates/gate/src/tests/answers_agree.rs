@@ -231,8 +231,8 @@ fn the_kernel_answers_as_a_plain_reading_does() {
         agreed.unwrap();
         let read = records.read(|_| ()).unwrap();
         println!("{} answered of {}, {read} records", answered.get(), plain.get());
-        // much of what could be answered is
-        assert!(answered.get() * 2 > plain.get() && answered.get() > 500);
+        // of random heads that could be answered about half are: the bound is far from what chance makes of it
+        assert!(answered.get() * 5 > plain.get() * 2 && answered.get() > 500);
         assert_eq!(read, answered.get() as usize);
     });
 }
