@@ -124,6 +124,18 @@ static __always_inline int judge_next(struct __sk_buff *skb, struct segment *s, 
 	return GO_ON_SERVE;
 }
 
+/* Whether the data is, or may become, the preface of HTTP/2. A connection keeps its protocol behind an answer; the socket
+ * that would be made in its middle takes what comes for a beginning. */
+static __always_inline bool begins_http2(struct __sk_buff *skb, const struct segment *s)
+{
+	u32 at = ETH_HLEN + s->ip_bytes + s->tcp.doff * 4, four = 0;
+	u8 first = 0;
+
+	if (s->data_bytes < sizeof(four))
+		return !bpf_skb_load_bytes(skb, at, &first, sizeof(first)) && first == 'P';
+	return !bpf_skb_load_bytes(skb, at, &four, sizeof(four)) && four == bpf_htonl(0x50524920); /* "PRI " */
+}
+
 /* What comes in its place, behind all that has come. */
 static __always_inline int go_on_in_order(struct __sk_buff *skb, struct segment *s, struct gate_served *note,
 					  struct reply *reply, const struct gate_control *set, u32 listener)
@@ -147,6 +159,13 @@ static __always_inline int go_on_in_order(struct __sk_buff *skb, struct segment 
 	if (s->acknowledged != note->end) {
 		count_serve(GATE_SERVE_EARLY);
 		return GO_ON_DROP;
+	}
+	if (begins_http2(skb, s)) {
+		bpf_map_delete_elem(&served, &s->tuple);
+		count_serve(GATE_SERVE_CUT);
+		reply->is_reset = 1;
+		reply->ends = 0;
+		return GO_ON_RESET;
 	}
 	return judge_next(skb, s, note, reply, set, listener);
 }

@@ -7,8 +7,7 @@
 
 use crate::listen::{ListenAddress, Listeners};
 use crate::plan::{GroupPlan, Plan};
-use forebay_config::answers;
-use forebay_config::{Config, GateMode, ListenEndpoint};
+use forebay_config::{Config, GateMode, GateRules, ListenEndpoint};
 use forebay_handler::policy::enforced::{Enforced, HandedKernel, KernelGate, OfClasses};
 use forebay_sys::privileges;
 use forebay_sys::stderr::say;
@@ -40,9 +39,10 @@ pub fn open(
     if mode == GateMode::Off {
         return Ok(None);
     }
-    // where the kernel could give no answers, nothing is loaded for them
-    let answers = config.gate_answers && answers::of_process(config).is_empty();
     let (steers, charge) = (mode == GateMode::Full, config.gate_charge);
+    // other obstacles may go with a reload, which loads no program
+    let judges = steers && config.gate_rules == GateRules::FirstRequest;
+    let answers = config.gate_answers && judges && config.place.is_none() && !config.has_stages();
     let gate = KernelGate::open(charge, steers, config.gate_rules, answers, before);
     let gate = gate.map_err(|error| because(mode, error));
     match gate {

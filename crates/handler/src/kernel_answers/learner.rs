@@ -7,7 +7,7 @@
 //! kernel drops the answer first.
 
 use super::{ADDED_BYTES, AnswerKeeper, AnswerKey, MOST_ANSWER_BYTES, NotLearned};
-use forebay_site::{FixedAnswer, FixedBytes, HotAnswer, LetGo};
+use forebay_site::{FixedAnswer, FixedBytes, HotAnswer, LetGo, NotFixed};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -141,9 +141,16 @@ impl Learner {
             None => {}
         }
         match self.learn(&mut state, &key, hot, now_ms) {
-            Ok(()) => _ = state.refused.remove(&key),
-            Err(why) if state.refused.len() < MOST_REFUSED => _ = state.refused.insert(key, why),
-            Err(_) => {}
+            // errors are as many as clients invent paths
+            Ok(()) | Err(NotLearned::NotFixed(NotFixed::Failure(_))) => {
+                state.refused.remove(&key);
+            }
+            Err(why) => {
+                if state.refused.len() >= MOST_REFUSED && !state.refused.contains_key(&key) {
+                    state.refused.pop_first();
+                }
+                state.refused.insert(key, why);
+            }
         }
     }
 

@@ -3,7 +3,8 @@
 
 use forebay_config::answers::{self, NoAnswers};
 use forebay_config::{Config, GateMode, GateRules, MachineAddress, ProtectConfig};
-use forebay_policy::first::enforced_at;
+use forebay_policy::first::{EnforcedAt, enforced_at};
+use forebay_policy::rule::Rule;
 use std::fmt::{self, Write};
 
 /// A line for each setting of a rule that refuses something.
@@ -30,7 +31,7 @@ pub fn report(config: &Config) -> String {
                  segments, and requests behind the first of a connection.\n";
     }
     if config.gate_answers {
-        answered(&mut text, config);
+        answered(&mut text, config, &rules);
     }
     if is_on {
         config.protects.iter().for_each(|other| protected(&mut text, config, other, judges));
@@ -38,8 +39,8 @@ pub fn report(config: &Config) -> String {
     text
 }
 
-/// Adds for which sites and addresses the kernel gives answers.
-fn answered(text: &mut String, config: &Config) {
+/// Adds for which sites and addresses the kernel gives answers, and which rules keep requests from them.
+fn answered(text: &mut String, config: &Config, rules: &[Rule]) {
     let mut line = |what: fmt::Arguments<'_>, why: &[NoAnswers]| {
         let _ = match why {
             [] => writeln!(
@@ -65,8 +66,20 @@ fn answered(text: &mut String, config: &Config) {
     for site in &config.sites {
         line(format_args!("site \"{}\"", site.name()), &answers::of_site(site));
     }
-    *text += "Of a site, those answers are given that are the same for whoever asks: forebay answers says of a \
-              server that runs which these are, and why not the others.\n";
+    for rule in rules {
+        if enforced_at(rule, true).iter().any(|(_, at)| matches!(at, EnforcedAt::Server(_))) {
+            let _ = writeln!(
+                text,
+                "answers: rule \"{}\": the requests that it may match are answered by the server alone",
+                rule.name
+            );
+        }
+    }
+    *text += "Of a site, those answers are given that are the same for every client: forebay answers says of a \
+              server that runs which these are, and why not the others.\n\
+              The machine's firewall sees neither these requests nor their answers: clients that it drops are \
+              answered all the same.\n\
+              A request behind an answer of the kernel is judged there, as a first request is.\n";
 }
 
 /// Adds what the gate does for a protected server.
