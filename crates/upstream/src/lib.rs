@@ -1,10 +1,11 @@
-//! Applications behind: what they are told, what comes back, and which one is asked.
+//! Applications behind this server: which upstream gets a request, what is sent to it, and what comes
+//! back.
 //!
-//! A request whose path belongs to an application does not end here. Its head is written anew for an
-//! upstream, which is chosen among those that can take it; the head of the answer is read, within
-//! bounds, and what is for the client is told it. Most of this is said without sockets, threads and
-//! clocks: bytes and time are arguments. [`exchange`], [`application`], [`upstreams`] and [`pings`] have the sockets,
-//! [`ends`] and [`spool`] have files.
+//! A request whose path belongs to an application is passed on. Its head is written anew for an
+//! upstream, which is chosen among those that can take it. The head of the answer is read within
+//! bounds, and the client gets those fields that are for it. Most of this needs no sockets, threads
+//! and clocks: bytes and time are arguments. [`exchange`], [`application`], [`upstreams`] and
+//! [`pings`] have the sockets, [`ends`] and [`spool`] have files.
 //!
 //! | module | what it holds |
 //! |---|---|
