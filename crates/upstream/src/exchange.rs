@@ -24,13 +24,13 @@
 //!
 //! A request whose body comes too slowly gives its place up while another request lacks one.
 //!
-//! What is sent is kept as long as it fits, so that it can be sent again.
+//! Sent bytes are kept as long as they fit, so that the request can be sent again.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `exchange.rs` | how an exchange begins, how its client drives it, how it ends: on top of all others |
 //! | `exchange/attempts.rs` | which upstream the request is sent to, and which one next |
-//! | `exchange/turn.rs` | what is kept of a waiting exchange, and how it is made an exchange again at its turn |
+//! | `exchange/turn.rs` | what is kept of a waiting exchange, which is made anew at its turn |
 //! | `exchange/sending.rs` | the request on its way |
 //! | `exchange/spooling.rs` | the body that is collected before, and goes from the disk to the upstream |
 //! | `exchange/head.rs`, `exchange/body.rs` | the answer |
@@ -42,7 +42,7 @@
 //! | `exchange/spare.rs` | room to receive in, from one exchange to the next |
 //! | `exchange/traced.rs` | the spans of its attempts for a trace |
 //! | `exchange/answer.rs`, `exchange/script.rs` | what comes from it |
-//! | `exchange/outcome.rs`, `exchange/link_state.rs` | how an exchange ends; the state of one that goes to the next stage |
+//! | `exchange/outcome.rs`, `exchange/link_state.rs` | how an exchange ends; what the next stage adds to its state |
 
 use crate::application::Application;
 use crate::application::pool::ConnectionPool;

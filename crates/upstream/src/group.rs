@@ -6,12 +6,12 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`balance`] | which of them is asked next |
-//! | [`health`] | which of them are asked at all |
-//! | [`learnt`] | how much one usefully has under way, where that is learnt |
-//! | `member` | what one of them has under way, and how much that may be |
-//! | [`retry`] | which requests may be sent again, and how many of all |
-//! | [`notices`] | what an operator is told of them |
+//! | [`balance`] | which upstream gets the next request |
+//! | [`health`] | which upstreams get requests at all |
+//! | [`learnt`] | how many requests an upstream usefully has under way, where that is learnt |
+//! | `member` | what one upstream has under way, and how much that may be |
+//! | [`retry`] | which requests may be sent again, and how many in all |
+//! | [`notices`] | lines for the operator about upstreams |
 
 pub mod balance;
 pub mod health;

@@ -8,16 +8,16 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `addresses` | where one upstream is: the addresses that its name has now |
-//! | `services` | which servers the records of a service name now |
-//! | `connection` | a connection to it, in either version of HTTP |
-//! | `stream` | the bytes of that, as they are or sealed by TLS |
-//! | `clients` | the clients of TLS, and what is read for them |
+//! | `services` | the servers that the records of a service name now |
+//! | `connection` | a connection to an upstream, in either version of HTTP |
+//! | `stream` | the bytes of a connection, as they are or through TLS |
+//! | `clients` | the TLS clients, and their files |
 //! | `http2` | HTTP/2 to an application or the next stage, as an exchange speaks HTTP/1.1 |
 //! | `shared` | connections of HTTP/2 on which many requests are under way at once |
-//! | [`sign_in`] | what becomes of a sign-in that counts for a connection |
+//! | [`sign_in`] | sign-ins that authenticate a connection and not a request |
 //! | `tunnels` | WebSockets that are open, and end when the server goes away |
-//! | `down` | requests that wait until one takes connections again |
-//! | [`offered`] | a pair of sockets of which a receiver gets one end, for a client whose own is of no use to it |
+//! | `down` | requests that wait until an upstream takes connections again |
+//! | [`offered`] | a socket pair of which a receiver gets one end, where the client's socket is of no use to it |
 //! | `launching` | connections to programs that a launcher starts |
 //! | `drains` | requests whose client has left and that an application still works on |
 

@@ -1,5 +1,5 @@
-//! Which upstream a request is sent to: its turn, a connection that is kept or a new one, and another upstream
-//! where that is safe.
+//! Attempts: which upstream a request is sent to, over which connection, and which upstream is next
+//! where another attempt is safe.
 
 use super::outcome::{self, ExchangeTimes, Failed, Lateness, UNSHAKEN};
 use super::phase::{Attempt, ExchangePhase};

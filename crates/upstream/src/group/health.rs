@@ -8,9 +8,9 @@
 //!      └───────────────────────────────────────────────────────── it succeeds ───┘
 //! ```
 //!
-//! The head of an answer brings an upstream back: the rest may take for ever. Failures in a row are counted to the
-//! end of a whole answer, for there are upstreams that break off what they have begun; and an answer that began before
-//! its upstream failed brings nothing back when it ends.
+//! The head of an answer brings an upstream back, since the rest may take for ever. Only the end of a
+//! whole answer clears the count of failures in a row, because some upstreams break off what they have
+//! begun. An answer that began before its upstream failed brings nothing back when it ends.
 //!
 //! Time is in milliseconds of any clock that never goes back.
 

@@ -21,7 +21,7 @@ const MOST: u64 = 100;
 pub enum AttemptFailure {
     /// There was no connection: refused, unreachable, or none in time.
     Connect,
-    /// There was no connection: TLS did not come about.
+    /// There was no connection: the TLS handshake failed.
     Tls(TlsFault),
     /// There was no connection, because this server had no descriptor or no memory for one.
     Resources,

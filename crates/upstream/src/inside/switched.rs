@@ -49,7 +49,7 @@ impl Read for SwitchedStream<'_> {
     }
 }
 
-/// What is written is sent when 16 KiB of it are there, and when it is flushed.
+/// Written bytes are sent when there are 16 KiB of them, and when they are flushed.
 impl Write for SwitchedStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.response.write(bytes)

@@ -31,7 +31,8 @@ pub(super) struct Instance {
     pub(super) delay: AnswerDelay,
 }
 
-/// How long requests have waited in an instance, as its answers say: smoothed, and forgotten by half in [`HALF_MS`].
+/// The delay of an instance: how long requests have waited there, as its answers say. The value is smoothed, and
+/// loses half its weight each [`HALF_MS`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AnswerDelay {
     smoothed_us: u64,

@@ -21,17 +21,17 @@
 //!
 //! | what | how |
 //! |---|---|
-//! | timer | how long an instance may take to acknowledge, as TCP's retransmission timer (RFC 6298), between a floor and a ceiling. Where no other instance could follow, only the ceiling counts |
-//! | ping | an instance with requests under way that is silent for the time of its timer is pinged; without an answer within another such time it is lost. Idle instances are pinged less often |
-//! | feedback | each answer may say how long its request has waited; the value loses half its weight each 250 ms |
-//! | health | a failed request puts the instance out: no request for a while, then one as a trial, and twice as long after each failed trial |
+//! | timer | for acknowledgements, per instance, as in TCP (RFC 6298), between a floor and a ceiling. Where no other could follow, only the ceiling counts |
+//! | ping | an instance with requests that is silent for one timer is pinged; without an answer within another it is lost. Idle ones are pinged less often |
+//! | feedback | each answer may say how long its request has waited; this fades by half each 250 ms |
+//! | health | a failed request puts the instance out for a while; then one is a trial, and each failed trial doubles the time |
 //! | silence | an instance that answers nothing in time is tried with pings, not with requests |
-//! | hurry | a request that may run twice goes to another instance when its acknowledgement takes longer than usual; once, within the budget, and not in overload |
+//! | hurry | a request that may run twice goes to another instance when its acknowledgement is late; once, within the budget, not in overload |
 //! | panic | where no instance may be asked, all are |
-//! | attempts | copies that were written are counted; an instance that takes none costs nothing but the time |
-//! | rest | when all instances have refused it, a request rests before it is tried again, each time twice as long up to the timer's floor |
+//! | attempts | written copies are counted; an instance that takes none costs only time |
+//! | rest | after all instances have refused it, a request rests, each time twice as long up to the timer's floor |
 //! | backups | the last instances, if configured so, are asked while none of the others may be |
-//! | budget | a loss admits at once what the instance had under way; other copies are limited to some for each thousand requests, and a few. What is not admitted rests |
+//! | budget | a loss admits at once what the instance had under way; other copies are limited to a ratio of the requests, and a few. The rest waits |
 //! | quarantine | a request that was under way when two processes ended by themselves is not sent again |
 //!
 //! | module | what it holds |

@@ -47,8 +47,8 @@ impl<'h> ClientUrl<'h> {
         }
     }
 
-    /// The path before the stripped one in the client's URL; empty if there is none. It concerns addresses that an
-    /// application has written with a prefix of its own.
+    /// The path before the stripped one in the client's URL; empty if there is none. It concerns addresses
+    /// that an application has written with a prefix of its own.
     pub fn outer_prefix(&self) -> &'h [u8] {
         let outer = self.prefix.unwrap_or_default();
         outer.strip_suffix(b"/").unwrap_or(outer)

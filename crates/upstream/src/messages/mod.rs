@@ -7,7 +7,7 @@
 //! | [`response`] | the head of an upstream's answer, rewritten for the client |
 //! | [`fastcgi`] | the same for applications that speak FastCGI |
 //! | [`client_url`] | the beginning of URLs as clients see them: host, port and the path that is stripped |
-//! | [`sent_fields`] | which fields about the client a trusted proxy has sent, as stages report to one another |
+//! | [`sent_fields`] | which fields about the client a trusted proxy has sent, for the next stage |
 //! | [`destination`] | addresses of resources in fields of WebDAV, rewritten for the application |
 //! | `cookies` | the cookies in one field, perhaps without one that is hidden from applications |
 //! | `names` | names of fields that have a meaning between this server and an upstream |

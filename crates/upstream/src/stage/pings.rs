@@ -89,7 +89,7 @@ impl Pings {
 /// The answer of an instance to a ping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PingAnswer {
-    /// Its status.
+    /// The status of the answer.
     pub status: u16,
     /// The version and configuration of the server, if it names them.
     pub configuration: Option<String>,
@@ -193,7 +193,7 @@ impl OpenPing {
                 "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n{ATTEMPT}: 0\r\nConnection: close\r\n\r\n"
             );
             match self.connection.begin(text.as_bytes(), true) {
-                // it is short: a socket that takes some of it takes all
+                // the request is short: a socket that takes some of it takes all
                 Ok(Sent::Bytes(count)) if count == text.len() => self.has_asked = true,
                 Ok(Sent::Bytes(_)) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
                 Ok(Sent::Blocked) => return Ok(false),
@@ -218,12 +218,12 @@ impl OpenPing {
     }
 }
 
-/// Whether it may be shown on a terminal: a server may say anything.
+/// Whether a text may be shown on a terminal: a server may send anything.
 fn is_printable(said: &str) -> bool {
     said.len() <= SAID_BYTES && said.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// A Unix socket that is no more listened at.
+/// Whether no process listens at the Unix socket any more.
 fn has_no_listener(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }

@@ -1,5 +1,5 @@
-//! Which receiver a request is offered to: its turn, a link that is kept or a new one, and another receiver where that is
-//! safe.
+//! Attempts: which receiver a request is offered to, over which link, and which receiver is next where
+//! another attempt is safe.
 
 use super::{HandOverEnd, HandOverExchange, HandOverPhase};
 use crate::application::pool::ConnectionPool;

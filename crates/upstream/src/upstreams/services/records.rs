@@ -13,12 +13,12 @@ pub(super) struct ServiceRecords {
     pub(super) lives_s: u32,
 }
 
-/// One server.
+/// A server of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServiceServer {
-    /// Its name.
+    /// The host name of the server.
     pub(super) host: Box<str>,
-    /// Its port.
+    /// The port of the server.
     pub(super) port: u16,
     /// The priority: servers with the least number are asked first.
     pub(super) priority: u16,

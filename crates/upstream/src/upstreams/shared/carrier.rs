@@ -13,7 +13,7 @@ use std::thread;
 /// How often deadlines are checked, in milliseconds.
 const LOOK_MS: u64 = 500;
 
-/// The same while there is no connection.
+/// How often deadlines are checked while there is no connection, in milliseconds.
 const IDLE_MS: u64 = 3_600_000;
 
 /// The token of the bell, which is no connection's number.

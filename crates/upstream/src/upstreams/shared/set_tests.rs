@@ -1,4 +1,5 @@
-//! Requests that share connections, over pairs of sockets with an application that speaks HTTP/2; no thread, no clock.
+//! Requests that share connections, over socket pairs with an application that speaks HTTP/2; without
+//! threads and clocks.
 
 use super::*;
 use forebay_http2::hpack::encode;
