@@ -42,7 +42,7 @@
 //! | `exchange/spare.rs` | room to receive in, from one exchange to the next |
 //! | `exchange/traced.rs` | the spans of its attempts for a trace |
 //! | `exchange/answer.rs`, `exchange/script.rs` | what comes from it |
-//! | `exchange/outcome.rs`, `exchange/link_state.rs` | how an exchange ends; what the next stage adds to its state |
+//! | `exchange/outcome.rs`, `exchange/link_state.rs` | how an exchange ends; its state for the next stage |
 
 use crate::application::Application;
 use crate::application::pool::ConnectionPool;
@@ -201,8 +201,7 @@ impl<T> Exchange<T> {
         let is_http2 = application.is_http2() && !needs_http1;
         let linked = match (application.link(), copy) {
             (Some(mut link), Some(copy)) => {
-                // the next stage's acknowledgement comes only after the head; a client that waits for
-                // `100 Continue` would have to wait for both
+                // a client that waits for `100 Continue` must not be kept waiting for an acknowledgement, too
                 let is_withheld = is_http2 && !written.expects_continue;
                 let repeats = link_state::repeats(method, copy.repeats_idempotent);
                 let may_hurry = copy.may_hurry && link_state::repeats(method, false);
@@ -633,6 +632,7 @@ impl<T: Send> Relay for Exchange<T> {
             }
         }
         self.hear_receiver();
+        // a phase may lead to the next one at once: this goes on until something must be waited for
         loop {
             let next = match self.phase {
                 ExchangePhase::Spooling(_) => match self.asks_for_body() {
@@ -656,6 +656,7 @@ impl<T: Send> Relay for Exchange<T> {
                     }
                 }
                 ExchangePhase::Answered(_) => {
+                    // the upstream may have answered before it has taken all of the request
                     self.send();
                     self.look_ahead();
                     Ok(Some(if self.answer.has_told { RelayNext::Wait } else { RelayNext::Answer }))
@@ -665,6 +666,7 @@ impl<T: Send> Relay for Exchange<T> {
                 }
             };
             match next {
+                // only where the exchange would wait: an answer that is here acknowledges as well
                 Ok(Some(RelayNext::Wait)) if self.acknowledges_now() => {
                     return RelayNext::Interim(102);
                 }

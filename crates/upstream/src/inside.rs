@@ -1,5 +1,5 @@
-//! Applications that are code of this process: a request goes through a bounded pipe to a handler of the program
-//! that the server is a part of, and the answer comes back through it.
+//! Applications that are code of this process: a request goes through a bounded pipe to a handler of
+//! the program that the server is a part of, and the answer comes back through the pipe.
 //!
 //! A handler is straight-line code that may wait. Where the thread [hosts
 //! fibers](forebay_fiber::is_hosted), each request has a fiber; elsewhere it has one of a limited

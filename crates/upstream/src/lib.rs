@@ -12,13 +12,13 @@
 //! | [`exchange`] | one request and its answer, as the client's connection drives it |
 //! | [`hand_over`] | requests that leave with their socket: a receiver answers on the client's connection |
 //! | [`inside`] | applications that are code of this process |
-//! | [`receivers`] | the messages between the server and receivers, byte by byte, and what becomes of a request by these |
+//! | [`receivers`] | messages to and from receivers, and what becomes of a request by these |
 //! | [`application`] | the application of a route: the [`pool`] of its connections, its [`upkeep`] |
 //! | [`upstreams`] | upstreams as routes share them: how they are reached, which requests wait for one |
 //! | [`stage`] | requests to the next stage of this server, and [`pings`], whether its instances live |
-//! | [`link`] | what becomes of requests to the next stage while its processes crash, and how these [end](ends) |
+//! | [`link`] | what becomes of requests to the next stage while its processes crash or [end](ends) |
 //! | `messages` | messages between this server and an application: [`target`], [`destination`], [`request`], [`response`], [`fastcgi`] |
-//! | [`places`] | how many requests upstreams may have under way, and which is next: a [`group`] and the [`queue`], by rank |
+//! | [`places`] | which request gets a place when one is free: a [`group`] and the [`queue`], by rank |
 //! | [`spool`] | bodies of requests on disk |
 //! | [`group`] | the upstreams of one application, and what is known of them: [`balance`], [`health`], [`retry`], [`notices`] |
 //! | [`wake_bell`] | the eventfd for which a thread waits where code of this process wakes a request |

@@ -130,6 +130,7 @@ pub fn write(
     for (name, value) in head.fields() {
         let is_named_field = origin.named.is_some_and(|named| is_same(named.as_str(), name));
         let is_passed = match kind(name) {
+            // written anew below: the client may have sent it itself
             _ if is_named_field => false,
             FieldKind::Plain | FieldKind::Cookie | FieldKind::MaxForwards => true,
             FieldKind::Trailer => head.framing == Framing::Chunked,
@@ -229,6 +230,7 @@ pub fn write(
         given: Box::default(),
     };
     let needs_http1 = upgrade || head.authority.is_empty();
+    // a second copy is work for which an overloaded server has no room
     let may_hurry = origin.overload == 0;
     let copy = Copy { attempt_at, repeats_idempotent: false, needs_http1, may_hurry, is_for_whole };
     Ok((written, copy))

@@ -17,7 +17,7 @@
 //! | [`sign_in`] | sign-ins that authenticate a connection and not a request |
 //! | `tunnels` | WebSockets that are open, and end when the server goes away |
 //! | `down` | requests that wait until an upstream takes connections again |
-//! | [`offered`] | a socket pair of which a receiver gets one end, where the client's socket is of no use to it |
+//! | [`offered`] | a socket pair of which a receiver gets one end instead of the client's socket |
 //! | `launching` | connections to programs that a launcher starts |
 //! | `drains` | requests whose client has left and that an application still works on |
 

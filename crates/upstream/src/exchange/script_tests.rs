@@ -375,7 +375,7 @@ fn answers_that_break_off_are_seen() {
 
 #[test]
 fn what_has_run_is_not_asked_for_again() {
-    // the second attempt, the only one, finds that nothing listens
+    // a second attempt, if there is one, finds that nothing listens
     let again = (AttemptFailure::Connect, 2);
     for (method, answer, expected) in [
         (Method::Get, Vec::new(), again),

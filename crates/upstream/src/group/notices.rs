@@ -116,6 +116,7 @@ impl Notices {
                 None
             }
         };
+        // a change is always reported; failures alone only once in this time
         let may = one.said_ms.is_none_or(|said_ms| now_ms.saturating_sub(said_ms) >= EVERY_MS);
         let said = said.or_else(|| match failures {
             0 => None,

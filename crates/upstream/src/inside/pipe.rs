@@ -1,5 +1,5 @@
-//! The pipe between a connection and a handler. Both directions hold a bounded number of bytes: a handler that writes
-//! more waits for the client, a client that sends more waits for the handler.
+//! The pipe between a connection and a handler. Both directions hold a limited number of bytes: a
+//! handler that writes more waits for the client, a client that sends more waits for the handler.
 //!
 //! An end that has changed something for which the other waits wakes it, once, after it has released
 //! the lock. A handler waits by parking its fiber or thread, or, if it is detached, by the waker of a

@@ -49,8 +49,8 @@ impl RunningHandler {
 
 impl HandlerPlaces {
     /// Places for at most `most_fibers` fibers and detached handlers over all loops, `most_threads`
-    /// threads, and `most_waiting` requests that wait for a thread. There are no more threads than the process has
-    /// [room](HandlerPlaces::thread_shortage) for.
+    /// threads, and `most_waiting` requests that wait for a thread. There are no more threads than the
+    /// process has [room](HandlerPlaces::thread_shortage) for.
     pub fn new(most_fibers: usize, most_threads: usize, most_waiting: usize) -> HandlerPlaces {
         let threads = HandlerThreads::new(most_threads, most_waiting);
         HandlerPlaces { threads, fibers: Arc::default(), most_fibers }

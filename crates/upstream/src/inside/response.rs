@@ -86,8 +86,8 @@ impl InsideResponse {
     /// Adds a field to the head.
     ///
     /// # Errors
-    /// `InvalidInput` if name or value cannot be sent, if only the server sets the field, or if the head was sent
-    /// already.
+    /// `InvalidInput` if name or value cannot be sent, if only the server sets the field, or if the head
+    /// was sent already.
     pub fn field(&mut self, name: &str, value: impl AsRef<[u8]>) -> io::Result<&mut Self> {
         self.before_head()?;
         let field = checked(name, value.as_ref())?;

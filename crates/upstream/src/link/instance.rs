@@ -31,8 +31,8 @@ pub(super) struct Instance {
     pub(super) delay: AnswerDelay,
 }
 
-/// The delay of an instance: how long requests have waited there, as its answers say. The value is smoothed, and
-/// loses half its weight each [`HALF_MS`].
+/// The delay of an instance: how long requests have waited there, as its answers say. The value is
+/// smoothed, and loses half its weight each [`HALF_MS`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AnswerDelay {
     smoothed_us: u64,

@@ -31,7 +31,7 @@
 //! | attempts | written copies are counted; an instance that takes none costs only time |
 //! | rest | after all instances have refused it, a request rests, each time twice as long up to the timer's floor |
 //! | backups | the last instances, if configured so, are asked while none of the others may be |
-//! | budget | a loss admits at once what the instance had under way; other copies are limited to a ratio of the requests, and a few. The rest waits |
+//! | budget | a loss admits at once what the instance had under way; other copies are limited to a ratio of the requests, and a few; those beyond it rest |
 //! | quarantine | a request that was under way when two processes ended by themselves is not sent again |
 //!
 //! | module | what it holds |
@@ -225,6 +225,7 @@ impl Link {
         match event {
             LinkEvent::Written => {
                 if flight.state == FlightState::Unwritten {
+                    // where instances do not acknowledge, a request counts as acknowledged once it is written
                     flight.state = match self.settings.acknowledges {
                         true => FlightState::Written,
                         false => FlightState::Acknowledged,
@@ -248,6 +249,7 @@ impl Link {
                 if flight.has_head {
                     return LinkAction::Wait;
                 }
+                // without an acknowledgement before it, the head is the timer's sample
                 let is_first = flight.state != FlightState::Acknowledged;
                 self.heard(flight, is_first, now_ms);
                 if let Some(delay_ms) = delay_ms {
@@ -263,6 +265,8 @@ impl Link {
                 }
                 let is_first = flight.state != FlightState::Acknowledged;
                 self.heard(flight, is_first, now_ms);
+                // the client has the first bytes already: the rest must belong to the same body, and
+                // follow exactly
                 let is_rest = part.is_some_and(|part| {
                     flight.whole.as_ref().is_some_and(|whole| {
                         part.from == flight.body_bytes

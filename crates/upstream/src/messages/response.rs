@@ -146,6 +146,7 @@ pub fn fields<'h>(
     let mut singles = SeenSingles::default();
     for (name, value) in response.fields() {
         let is = |other: &str| name.eq_ignore_ascii_case(other);
+        // the length rules out most names before any comparison
         match name.len() {
             _ if singles.is_again(name) => continue,
             2 if is("te") => continue,

@@ -227,6 +227,7 @@ pub(crate) fn push(
         }
         rest = &rest[end + 1..];
     }
+    // normalised once more by the code that rules use: whatever was done above, only what was judged is sent
     is_judged(&out[begin..], normal)
 }
 

@@ -70,7 +70,8 @@ pub enum LoanOutcome {
     Ends(AnswerReport),
     /// The receiver has the connection for good.
     Gone,
-    /// The receiver did not take the request: another may get it, if [`may_repeat`](crate::retry::may_repeat) says so.
+    /// The receiver did not take the request: another may get it, if
+    /// [`may_repeat`](crate::retry::may_repeat) allows that.
     Untaken(AttemptFailure),
     /// The receiver has taken the request, so no other may get it. The client gets an error if
     /// nothing was written to it.

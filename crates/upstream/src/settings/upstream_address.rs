@@ -218,8 +218,8 @@ pub struct HttpUpstream {
 }
 
 impl HttpUpstream {
-    /// Reads what [`UpstreamAddress::http`] does, and `https://app.internal` (port 443), each also with `srv+` before
-    /// it and the name of a service.
+    /// Reads what [`UpstreamAddress::http`] does, and `https://app.internal` (port 443). Each may also have
+    /// `srv+` before it and the name of a service.
     ///
     /// # Errors
     /// [`AddressError`] for anything else.

@@ -446,6 +446,7 @@ impl UpstreamHttp2 {
     fn use_input(&mut self, into: &mut Vec<u8>, most: usize, now_ms: u64) {
         while into.len() < most {
             let rest = &self.input[self.at..];
+            // the machine gets at most `left` bytes, so that a body never has more than `most`
             let left = most - into.len();
             let mut received =
                 self.machine.receive(&rest[..rest.len().min(left)], &mut self.fields, now_ms);
@@ -467,6 +468,7 @@ impl UpstreamHttp2 {
                 }
                 Some(Http2Event::Data { stream, bytes, ends }) => {
                     into.extend_from_slice(bytes);
+                    // bytes that are received ahead open the window when they are taken
                     if !self.is_ahead {
                         self.machine.consumed(stream, bytes.len());
                     }

@@ -183,6 +183,7 @@ impl FastCgiReader {
                     RecordKind::Stdout if self.has_head => (part.len(), self.more_body(part)?),
                     RecordKind::Stdout => self.more_head(part)?,
                     RecordKind::Stderr => {
+                        // what exceeds the limit is read and dropped, so that the answer goes on
                         let free = MOST_STDERR_BYTES - self.stderr.len();
                         self.stderr.extend_from_slice(&part[..part.len().min(free)]);
                         (part.len(), FastCgiPiece::More)

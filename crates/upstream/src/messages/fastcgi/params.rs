@@ -180,7 +180,8 @@ impl Pairs<'_> {
         }
         self.add("SCRIPT_NAME", &[name]);
         self.add("DOCUMENT_URI", &[name, path_info]);
-        // never PATH_TRANSLATED: with cgi.fix_pathinfo = 0 php-fpm runs the file that it names, not the script
+        // never PATH_TRANSLATED: with cgi.fix_pathinfo = 0 php-fpm runs the file that this names instead of
+        // the script
         if !path_info.is_empty() {
             self.add("PATH_INFO", &[path_info]);
         }

@@ -408,6 +408,7 @@ impl SharedConnection {
                 }
                 Some(Http2Event::Data { stream, bytes, ends }) => {
                     match heard_by(&self.streams, requests, stream) {
+                        // the window opens when the exchange takes the bytes: `consumed`
                         Some(request) => request.put_body(bytes),
                         // more bytes came than the head has announced
                         None if !bytes.is_empty() => {
