@@ -1,4 +1,4 @@
-//! One request to an application and its answer, over a connection that is new or was used before.
+//! An exchange: one request to an application and its answer, over a new or a kept connection.
 //!
 //! ```text
 //!  unbegun ──► connecting ──► asking ──► answered ──► its connection is kept, or closed
@@ -28,20 +28,20 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `exchange.rs` | how an exchange begins, how its client drives it, how it ends: on top of all others |
+//! | `exchange.rs` | the beginning and the end of an exchange, and how its client drives it: above all others |
 //! | `exchange/attempts.rs` | which upstream the request is sent to, and which one next |
 //! | `exchange/turn.rs` | what is kept of a waiting exchange, which is made anew at its turn |
-//! | `exchange/sending.rs` | the request on its way |
-//! | `exchange/spooling.rs` | the body that is collected before, and goes from the disk to the upstream |
+//! | `exchange/sending.rs` | the sending of the request |
+//! | `exchange/spooling.rs` | bodies that are collected first, and sent from the disk |
 //! | `exchange/head.rs`, `exchange/body.rs` | the answer |
 //! | `exchange/passed_on.rs` | TCP connections, which have no answer: bytes are passed on as they are |
-//! | `exchange/linked.rs`, `exchange/scripted.rs` | what differs for the next stage, and for FastCGI |
+//! | `exchange/linked.rs`, `exchange/scripted.rs` | exchanges with the next stage, and over FastCGI |
 //! | `exchange/state.rs` | the state of an exchange, beneath all others |
-//! | `exchange/phase.rs` | how far it has come, and the attempt that is under way |
-//! | `exchange/upload.rs`, `exchange/collected.rs`, `exchange/pace.rs` | what goes to the upstream |
-//! | `exchange/spare.rs` | room to receive in, from one exchange to the next |
+//! | `exchange/phase.rs` | the phases of an exchange, and the attempt that is under way |
+//! | `exchange/upload.rs`, `exchange/collected.rs`, `exchange/pace.rs` | the bytes to the upstream |
+//! | `exchange/spare.rs` | a spare receive buffer, from one exchange to the next |
 //! | `exchange/traced.rs` | the spans of its attempts for a trace |
-//! | `exchange/answer.rs`, `exchange/script.rs` | what comes from it |
+//! | `exchange/answer.rs`, `exchange/script.rs` | the bytes from the upstream |
 //! | `exchange/outcome.rs`, `exchange/link_state.rs` | how an exchange ends; its state for the next stage |
 
 use crate::application::Application;
@@ -118,7 +118,7 @@ pub struct ApplicationRequest {
     pub sign_in: SignIn,
     /// Whether the request shows credentials of such a sign-in.
     pub shows_sign_in: bool,
-    /// What a new connection begins with.
+    /// The bytes with which a new connection begins (a PROXY header).
     pub preface: Vec<u8>,
     /// How long the client waits, if it says so.
     pub time: Option<Duration>,

@@ -32,7 +32,7 @@ use forebay_control::shared::SharedCount;
 /// An upstream of the group, by its place in [`settings::GroupSettings::to`].
 pub type MemberIndex = usize;
 
-/// Several upstreams, and what is known of them.
+/// A group of upstreams, and what is known of them.
 #[derive(Clone, Debug)]
 pub struct UpstreamGroup {
     members: Vec<GroupState>,
@@ -51,7 +51,7 @@ pub struct UpstreamGroup {
 /// The health of an upstream, and whether it is a backup: the least is asked first.
 type MemberStanding = (HealthGrade, bool);
 
-/// What the records of a service say of one of its servers.
+/// The terms of one server by the records of its service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerTerms {
     /// The weight of this server beside the others.

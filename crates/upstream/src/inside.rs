@@ -15,9 +15,9 @@
 //! | `switched` | both as one stream, after a change of protocol |
 //! | `taken` | what detached handlers hold of limited resources |
 //! | `run` | a handler with its request |
-//! | `threads` | threads for handlers where no fibers are |
+//! | `threads` | threads for handlers where there are no fibers |
 //! | `place` | where a handler runs, and how many may |
-//! | `exchange` | the exchange |
+//! | `exchange` | the exchange with a handler, as the protocol drives it |
 
 mod exchange;
 mod pipe;

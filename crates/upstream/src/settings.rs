@@ -14,10 +14,10 @@ pub use crate::settings::upstream_address::{
     AddressError, HttpUpstream, LaunchedUpstream, ServicePlace, UpstreamAddress,
 };
 
-/// Which upstream is asked next.
+/// The way of balancing: which upstream gets the next request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// One after the other.
+    /// The upstreams in turn.
     RoundRobin,
     /// The one with the fewest requests under way.
     #[default]
@@ -171,7 +171,7 @@ pub struct GroupSettings {
     pub slow_start: Duration,
     /// The health checks, if there are any.
     pub check: Option<HealthCheckSettings>,
-    /// Whether a client that has shut down writing has left.
+    /// Whether a client that has shut down writing counts as gone.
     pub abort_on_close: bool,
     /// TLS to the upstreams; `None` without.
     pub tls: Option<Box<UpstreamTlsSettings>>,
@@ -311,7 +311,7 @@ pub struct FastCgiSettings {
     pub errors: Errors,
     /// How much of an answer is received before its client takes it, in bytes.
     pub buffer_bytes: u64,
-    /// The path at which php-fpm says how many workers it has.
+    /// The path of php-fpm's status page, which has the number of workers.
     pub status: Option<Box<str>>,
 }
 

@@ -1,4 +1,4 @@
-//! Files of bodies: what is written is read, their bounds hold, and nothing of them is left.
+//! Files of bodies: written bytes are read back, the limits hold, and nothing of the files is left.
 
 use super::*;
 use forebay_sys::poll::{self, PollInterest};

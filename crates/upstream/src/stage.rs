@@ -1,18 +1,18 @@
 //! The head of a request to the next stage of this server: the client's head as it is, without what
 //! was for the connection only, and with fields that are added here.
 //!
-//! | field | what it says |
+//! | field | content |
 //! |---|---|
-//! | `Forebay-Attempt` | which copy this is, from 1; asks for an acknowledgement (102). A ping has 0 |
+//! | `Forebay-Attempt` | the number of the copy, from 1; asks for an acknowledgement (102). A ping has 0 |
 //! | `X-Request-Id` | the id of the request |
 //! | `traceparent`, `tracestate` | the position of the request in a trace, if this server takes part in it |
-//! | `X-Forwarded-For` | the client, alone |
-//! | `X-Forwarded-Proto` | whether it came through TLS |
+//! | `X-Forwarded-For` | the client's address, alone |
+//! | `X-Forwarded-Proto` | whether the client came through TLS |
 //! | `X-Forwarded-Host`, `-Port`, `-Prefix` | what a trusted proxy says about the client's URL |
-//! | `Forebay-Class` | the name of its class, if there are several |
+//! | `Forebay-Class` | the name of the request's class, if there are several |
 //! | `Forebay-Local` | the address and port that the client has reached, if an application may get them |
 //! | `Forebay-Port` | the port from which the client has come, if an application may get it |
-//! | `Forebay-Overload` | how overloaded the server is, if it is, from 1 to 3 |
+//! | `Forebay-Overload` | the degree of overload from 1 to 3, if there is one |
 //! | `Forebay-Sent` | which of `for`, `proto`, `host`, `port`, `prefix` and `real-ip` a trusted proxy has sent, if any |
 //! | `Forebay-Tunnel` | the protocol that the client has asked for by an extended CONNECT |
 //!
@@ -130,7 +130,7 @@ pub fn write(
     for (name, value) in head.fields() {
         let is_named_field = origin.named.is_some_and(|named| is_same(named.as_str(), name));
         let is_passed = match kind(name) {
-            // written anew below: the client may have sent it itself
+            // written anew below, with the client that is known here
             _ if is_named_field => false,
             FieldKind::Plain | FieldKind::Cookie | FieldKind::MaxForwards => true,
             FieldKind::Trailer => head.framing == Framing::Chunked,

@@ -7,15 +7,15 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `addresses` | where one upstream is: the addresses that its name has now |
+//! | `addresses` | the addresses of one upstream, as its name has them now |
 //! | `services` | the servers that the records of a service name now |
 //! | `connection` | a connection to an upstream, in either version of HTTP |
 //! | `stream` | the bytes of a connection, as they are or through TLS |
 //! | `clients` | the TLS clients, and their files |
-//! | `http2` | HTTP/2 to an application or the next stage, as an exchange speaks HTTP/1.1 |
+//! | `http2` | HTTP/2 to an application or the next stage, for exchanges that speak HTTP/1.1 |
 //! | `shared` | connections of HTTP/2 on which many requests are under way at once |
 //! | [`sign_in`] | sign-ins that authenticate a connection and not a request |
-//! | `tunnels` | WebSockets that are open, and end when the server goes away |
+//! | `tunnels` | open WebSockets, which end when the server goes away |
 //! | `down` | requests that wait until an upstream takes connections again |
 //! | [`offered`] | a socket pair of which a receiver gets one end instead of the client's socket |
 //! | `launching` | connections to programs that a launcher starts |

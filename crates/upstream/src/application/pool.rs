@@ -88,8 +88,7 @@ pub struct IdleBound {
     taken: AtomicUsize,
     /// The number of pools that hold places, or want some.
     pools: AtomicUsize,
-    /// A pool with less than its part has lacked a place: until then the others take none beyond
-    /// theirs.
+    /// Until when pools take no place beyond their part, because one with less has lacked a place.
     short_until_ms: AtomicU64,
 }
 

@@ -22,7 +22,7 @@ pub(super) struct AnswerHead {
     pub(super) keep_alive: bool,
 }
 
-/// What is still to come of an answer.
+/// The rest of an answer that is still to come.
 pub(super) enum Coming {
     Nothing,
     Sized(u64),
@@ -45,7 +45,7 @@ impl Coming {
     }
 }
 
-/// What has come of an answer.
+/// The part of an answer that has come.
 pub(super) struct AnswerUnderWay {
     pub(super) reader: ResponseReader,
     /// The answer of an application that speaks FastCGI.
@@ -85,7 +85,7 @@ impl AnswerUnderWay {
         }
     }
 
-    /// What was received and not used.
+    /// The bytes that were received and not used.
     pub(super) fn unused(&self) -> &[u8] {
         &self.received[self.at..]
     }

@@ -26,8 +26,8 @@ enum UploadExcuse {
 }
 
 impl UploadPace {
-    /// The pace of a body of which nothing has come. `is_unasked` says that the client waits for `100
-    /// Continue`.
+    /// The pace of a body of which nothing has come. `is_unasked` says that the client waits for
+    /// `100 Continue`.
     pub(super) fn new(is_unasked: bool) -> UploadPace {
         let excuse = is_unasked.then_some(UploadExcuse::Unasked);
         UploadPace { excuse, ..UploadPace::default() }

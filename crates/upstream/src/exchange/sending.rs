@@ -87,7 +87,7 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Sends what the upstream takes.
+    /// Sends as much as the upstream takes.
     pub(super) fn send(&mut self) {
         self.send_ready();
         while self.refill() {

@@ -58,7 +58,7 @@ pub(super) struct Asked {
     pub(super) until_ms: u64,
     /// What the reader of the answer needs to know of the request.
     pub(super) context: ResponseContext,
-    /// The names of fields that forward authentication has set.
+    /// The names of the fields that were given instead of the client's.
     pub(super) given: Box<[Box<str>]>,
     /// The announcement for a receiver, if the request is passed on to one.
     pub(super) passed: Option<PassedRequest>,
@@ -66,7 +66,7 @@ pub(super) struct Asked {
     pub(super) trace: Option<TraceContext>,
 }
 
-/// Which upstreams were asked before.
+/// The upstreams that were asked so far.
 #[derive(Default)]
 pub(super) struct Tries {
     /// All upstreams that were asked, the last one last.

@@ -173,12 +173,12 @@ impl<T> WaitingTurn<T> {
         }
     }
 
-    /// Where a loop leaves what wakes the request with its turn.
+    /// Where a loop leaves the waker that is called when the request's turn has come.
     pub fn wake_slot(&self) -> Option<&WakeSlot> {
         self.queued().map(QueueWait::wake_slot)
     }
 
-    /// What becomes readable with its turn, where nothing is in the slot.
+    /// The descriptor that becomes readable then, where the slot has no waker.
     pub fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         self.queued()?.socket()
     }

@@ -2,7 +2,7 @@
 
 use crate::settings::Balance;
 
-/// A whole share.
+/// A whole share: that of an upstream that is well and does not start slowly.
 pub const WHOLE: u16 = 1000;
 
 /// The most that one upstream has under way with hashing, in hundredths of its part of all requests.
@@ -13,7 +13,7 @@ const BOUND_PERCENT: u64 = 125;
 /// for at once, as for a page, then finds the session that it belongs to.
 const TOGETHER: u64 = 16;
 
-/// What is known of one upstream when one is chosen.
+/// The state of one upstream, for the choice of the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The number of requests under way to it.
@@ -26,8 +26,8 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// The load, as if the weight were 1. A candidate that starts slowly counts as more loaded, by as
-    /// much as one more request costs it.
+    /// The load, as if the weight were 1. A candidate that starts slowly counts as more
+    /// loaded, because each request, the next one included, costs it more.
     fn load(self) -> u64 {
         let whole = u64::from(WHOLE);
         let with_one_more =

@@ -7,7 +7,7 @@
 
 use forebay_control::concurrency::{AnswerQuality, ConcurrencyReport, UsefulConcurrency};
 
-/// What is learnt of one upstream.
+/// The learnt limit of one upstream.
 #[derive(Clone, Debug)]
 pub struct LearntPlaces {
     useful: UsefulConcurrency,

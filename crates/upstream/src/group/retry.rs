@@ -25,7 +25,7 @@ pub enum AttemptFailure {
     Tls(TlsFault),
     /// There was no connection, because this server had no descriptor or no memory for one.
     Resources,
-    /// The connection was at its end before a byte of the request was written.
+    /// The connection had ended before a byte of the request was written.
     Unwritten,
     /// The connection ended before a byte of the answer came. Some of the request was written.
     Closed,
@@ -42,7 +42,7 @@ pub enum AttemptFailure {
     Frozen,
 }
 
-/// What is left of a request's body.
+/// Whether a request's body can be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestBodyState {
     /// The request has no body, or all of it is still here.

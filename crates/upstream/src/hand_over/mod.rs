@@ -4,7 +4,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `link` | a link to a receiver, and the client's socket while that has it |
+//! | `link` | a link to a receiver, and the client's socket while the receiver has it |
 //! | [`exchange`] | one request: which receiver gets it, in which order, for how long |
 //!
 //! The messages on a link are in [`receivers`](crate::receivers). A client whose own socket is of no

@@ -51,7 +51,7 @@ pub(super) enum LeftBy {
     Client,
     /// The time for an answer is over.
     Time,
-    /// No byte has moved for as long as that may be after a change of the protocol.
+    /// No byte has moved for the longest time allowed after a change of the protocol.
     Silence,
 }
 
@@ -466,7 +466,7 @@ impl HandlerPipe {
         (state.head.clone(), state.end.clone())
     }
 
-    /// Appends at most `most` of the next bytes of the answer's body.
+    /// Appends the next bytes of the answer's body, at most `most`.
     pub(super) fn read_answer(&self, out: &mut Vec<u8>, most: usize) -> PipeRead {
         let mut state = self.lock();
         let PipeState { body, body_at, .. } = &mut *state;

@@ -178,7 +178,7 @@ impl InsideRequest {
         &self.parts.class
     }
 
-    /// The user who has signed in, where the site asks for a password.
+    /// The name of the user that has signed in, where the site asks for a password.
     pub fn user(&self) -> Option<&str> {
         self.parts.user.as_deref().map(text)
     }

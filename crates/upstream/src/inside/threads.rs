@@ -149,8 +149,7 @@ impl HandlerThreads {
         if !has_thread && state.threads < self.most {
             let own = Arc::clone(self);
             let thread = std::thread::Builder::new().name("handler".to_owned());
-            // if the process has no memory mapping left for a new thread's stack, the thread would
-            // abort the process
+            // a thread that gets the last memory mapping of the process would abort the process
             let has_begun = threads::has_room() && thread.spawn(move || own.work()).is_ok();
             state.threads += usize::from(has_begun);
             // without a new thread, a running one takes the handler later, if it may wait that long

@@ -10,7 +10,7 @@ const HELD_BACK: Duration = Duration::from_millis(25);
 /// How the instance for a request is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InstanceChoice {
-    /// One after the other.
+    /// The instances in turn.
     RoundRobin,
     /// The one with the fewest requests under way.
     #[default]

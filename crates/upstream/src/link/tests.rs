@@ -505,7 +505,7 @@ fn equal_instances_get_as_many_by_feedback() {
     }
 }
 
-/// A link whose instances have answered as fast as this, so often that it knows them.
+/// A link whose instances have answered this fast so often that their timers have settled.
 fn warm(count: u64, took_ms: u64) -> (Link, u64) {
     let mut link = link(count);
     let mut now_ms = 0;

@@ -4,7 +4,7 @@
 //! | the client has asked for | port that is sent |
 //! |---|---|
 //! | a host with a port, IPv6 or not | that port |
-//! | a host without one | the usual one of the scheme |
+//! | a host without one | the default port of the scheme |
 //! | no host (HTTP/1.0) | none: the host that is sent is the application's own |
 //!
 //! The port that a connection has come to is not used: behind a proxy that ends TLS, or behind a

@@ -5,7 +5,7 @@
 //! | [`target`] | the path that an upstream is asked for: the one that was judged |
 //! | [`request`] | the head of a request to an upstream |
 //! | [`response`] | the head of an upstream's answer, rewritten for the client |
-//! | [`fastcgi`] | the same for applications that speak FastCGI |
+//! | [`fastcgi`] | requests and answers of applications that speak FastCGI |
 //! | [`client_url`] | the beginning of URLs as clients see them: host, port and the path that is stripped |
 //! | [`sent_fields`] | which fields about the client a trusted proxy has sent, for the next stage |
 //! | [`destination`] | addresses of resources in fields of WebDAV, rewritten for the application |

@@ -137,7 +137,7 @@ impl TargetRefusal {
         }
     }
 
-    /// What is wrong, in a few words for the client and the log.
+    /// The reason in a few words, for the client and the log.
     pub fn reason(self) -> &'static str {
         match self {
             TargetRefusal::Ambiguous(what) => what,

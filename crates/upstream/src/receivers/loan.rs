@@ -53,9 +53,9 @@ pub enum LoanEvent {
     Closed,
     /// The link has ended before all that was sent on it was read.
     Reset,
-    /// The time is over.
+    /// The time for the current step is over.
     Late,
-    /// The kernel does not take the message: too many descriptors are on their way to other processes.
+    /// The kernel does not take the message: too many descriptors are in flight to other processes.
     NoRoom,
 }
 

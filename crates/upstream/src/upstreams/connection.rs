@@ -21,7 +21,7 @@ pub(crate) struct UpstreamConnection {
     address: Option<SocketAddr>,
 }
 
-/// What carries a request and its answer.
+/// The carrier of a request and its answer.
 #[derive(Debug)]
 enum Carriage {
     /// A connection of HTTP/1.1 for this request alone.
@@ -167,7 +167,7 @@ impl UpstreamConnection {
         self.own()?.clients()
     }
 
-    /// Whether HTTP/2 is spoken.
+    /// Whether the connection speaks HTTP/2.
     pub(crate) fn is_http2(&self) -> bool {
         matches!(self.carriage, Carriage::Http2(..) | Carriage::Shared(_))
     }
@@ -215,7 +215,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Whether the window lets some of a body be sent.
+    /// Whether the window allows some of a body to be sent.
     pub(crate) fn has_room(&self) -> bool {
         match &self.carriage {
             Carriage::Http1(_) | Carriage::Offered(_) => true,

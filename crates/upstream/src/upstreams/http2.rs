@@ -442,7 +442,7 @@ impl UpstreamHttp2 {
         count
     }
 
-    /// Uses what was received, until `into` has `most` bytes.
+    /// Uses the received bytes, until `into` has `most` bytes.
     fn use_input(&mut self, into: &mut Vec<u8>, most: usize, now_ms: u64) {
         while into.len() < most {
             let rest = &self.input[self.at..];

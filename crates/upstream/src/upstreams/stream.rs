@@ -42,7 +42,7 @@ pub(crate) struct UpstreamStream {
     tls: Option<Box<TlsStream>>,
 }
 
-/// A session of TLS over the socket.
+/// A TLS session over the socket.
 struct TlsStream {
     session: ClientSession,
     /// The number of the TLS clients that began the session. Their certificates and authorities may

@@ -26,7 +26,7 @@ pub enum FastCgiError {
 }
 
 impl FastCgiError {
-    /// What is wrong, in a few words.
+    /// The error in a few words.
     pub fn reason(self) -> &'static str {
         match self {
             FastCgiError::Malformed(what) => what,
@@ -42,7 +42,7 @@ impl FastCgiError {
 pub struct RecordsRead<'b> {
     /// How many of the bytes were used.
     pub used: usize,
-    /// What was found.
+    /// The part of the answer that was found in them.
     pub piece: FastCgiPiece<'b>,
 }
 

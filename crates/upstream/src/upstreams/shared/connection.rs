@@ -50,7 +50,7 @@ enum StreamOwner {
     },
 }
 
-/// A connection.
+/// A connection of HTTP/2 that requests share.
 #[derive(Debug)]
 pub(super) struct SharedConnection {
     pub(super) number: u64,
