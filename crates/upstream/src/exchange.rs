@@ -28,7 +28,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `exchange.rs` | the beginning and the end of an exchange, and how its client drives it: above all others |
+//! | `exchange.rs` | how an exchange begins and ends, and how its client drives it: above all others |
 //! | `exchange/attempts.rs` | which upstream the request is sent to, and which one next |
 //! | `exchange/turn.rs` | what is kept of a waiting exchange, which is made anew at its turn |
 //! | `exchange/sending.rs` | the sending of the request |

@@ -79,7 +79,7 @@ pub enum Unavailable {
     Late,
     /// The request has waited for as long as its client does.
     Deadline,
-    /// Its class has as many unfinished requests as an agent allows.
+    /// The class of the request has as many unfinished requests as an agent allows.
     Limited {
         /// After how many seconds the client is asked to come back.
         retry_after_s: u32,
