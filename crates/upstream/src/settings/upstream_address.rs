@@ -285,7 +285,7 @@ impl fmt::Display for UpstreamAddress {
 pub enum AddressError {
     /// The address asks for TLS.
     Tls,
-    /// The address does not begin with `http://` or `unix:`.
+    /// The address does not begin with `http://`, `https://` or `unix:`.
     Scheme,
     /// A path follows the host.
     Path,
