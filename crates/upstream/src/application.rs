@@ -1,10 +1,11 @@
-//! An application behind: a route's settings, and the upstreams that it shares with others.
+//! Applications behind this server: the settings of a route, and the upstreams that it shares with
+//! others.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`pool`] | connections that wait for their next request |
 //! | [`upkeep`] | checks of upstreams, and names that are looked up again |
-//! | `workers` | pools of workers that say how many there are |
+//! | `workers` | pools of workers that report how many there are |
 
 pub mod pool;
 pub mod upkeep;
@@ -33,24 +34,24 @@ use std::time::Duration;
 pub struct Application {
     settings: settings::ApplicationSettings,
     upstreams: Arc<Upstreams>,
-    /// What becomes of requests, if it is the next stage of this server.
+    /// The link that decides about requests, if the application is the next stage of this server.
     link: Option<Mutex<Link>>,
-    /// Where its supervisor says how its processes end.
+    /// The file in which the supervisor reports how processes of the stage end.
     ends: Option<Mutex<Ends>>,
-    /// The process that makes connections to it, if this one may not.
+    /// The process that makes connections, if this one may not.
     connector: Option<Mutex<Connector>>,
-    /// What its link keeps to.
+    /// The settings of the link.
     link_settings: Option<link::LinkSettings>,
-    /// Whether requests go to it over HTTP/2.
+    /// Whether the application is asked over HTTP/2.
     is_http2: bool,
-    /// The same receivers, for requests that are passed on to them over pairs of sockets.
+    /// The same receivers, for requests that are passed on to them over socket pairs.
     relayed: Option<Arc<Application>>,
-    /// It is that for others.
+    /// Whether this application is the `relayed` one of another.
     is_relayed: bool,
 }
 
 impl Application {
-    /// With these upstreams, which are those that the settings name.
+    /// The application with these upstreams, which are those of the settings.
     pub fn new(
         settings: settings::ApplicationSettings,
         upstreams: Arc<Upstreams>,
@@ -85,9 +86,9 @@ impl Application {
         }
     }
 
-    /// The next stage of this server: its instances are the upstreams, and a [link] decides
-    /// what becomes of requests to them. None waits for a place. `is_http2` says how they are asked. `connector`
-    /// makes connections to them, if this process may not.
+    /// The next stage of this server. Its instances are the upstreams, and a [link] decides what
+    /// becomes of requests to them. No request waits for a place. `is_http2` says how the instances
+    /// are asked. `connector` makes connections to them, if this process may not.
     pub fn of_stage(
         settings: settings::ApplicationSettings,
         link: link::LinkSettings,
@@ -114,8 +115,8 @@ impl Application {
         })
     }
 
-    /// Begins to connect to an upstream, at none of the addresses in `refused` if there are others; or has
-    /// another process do so. It speaks HTTP/2 if that `is_http2`.
+    /// Begins to connect to an upstream, or has another process do so. Addresses in `refused` are
+    /// used only if there are no others. The connection speaks HTTP/2 if `is_http2`.
     pub(crate) fn connect(
         &self,
         member: MemberIndex,
@@ -133,22 +134,24 @@ impl Application {
             }
         };
         if self.is_stage() && !self.is_own(member) {
-            // an end of its machine is told by nothing else while it has a request that may not run twice
+            // nothing else tells when an instance's machine is gone while a request that must not run
+            // twice waits for it
             let _ = client::ask_other_end(connection.as_fd());
         }
         Ok(if is_http2 { connection.with_http2(self.http2_peer()) } else { connection })
     }
 
-    /// Has the process that connects for this one begin a connection to where the number behind the last upstream
-    /// leads. `None` if this process connects by itself.
+    /// Has the connecting process begin a connection to the target whose number follows the last
+    /// upstream's. Returns `None` if this process connects by itself.
     pub fn connect_beside(&self) -> Option<io::Result<OwnedFd>> {
         let connector = self.connector.as_ref()?;
         let number = u32::try_from(self.settings.group().to.len()).unwrap_or(u32::MAX);
         Some(connector.lock().unwrap_or_else(PoisonError::into_inner).connect(number))
     }
 
-    /// A stream of a connection to an upstream that requests share, at none of the addresses in `refused` if a
-    /// connection is begun for it. `None` if each request has connections for itself.
+    /// A stream of a shared connection to an upstream. If a connection is begun for it, addresses in
+    /// `refused` are used only if there are no others. Returns `None` if each request has connections
+    /// for itself.
     pub(crate) fn share(
         &self,
         member: MemberIndex,
@@ -170,52 +173,54 @@ impl Application {
         Ok(stream.map(UpstreamConnection::from))
     }
 
-    /// Who speaks HTTP/2 at the other end.
+    /// The kind of peer for HTTP/2.
     fn http2_peer(&self) -> Http2Peer {
         if self.is_stage() { Http2Peer::Stage } else { Http2Peer::Application }
     }
 
-    /// Whether requests go to it over HTTP/2.
+    /// Whether the application is asked over HTTP/2.
     pub(crate) fn is_http2(&self) -> bool {
         self.is_http2
     }
 
-    /// The link is told of processes that have ended since the last time.
+    /// Reports processes that have ended since the last call to the link.
     pub(crate) fn look_at_ends(&self, link: &mut Link) {
         let Some(ends) = &self.ends else { return };
         let mut ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
         ends.look(|end| link.ended(end.instance, end.was_by_itself, end.at_ms));
     }
 
-    /// The link to it, if it is a stage of this server.
+    /// The link, if the application is a stage of this server.
     pub(crate) fn link(&self) -> Option<MutexGuard<'_, Link>> {
         self.link.as_ref().map(|link| link.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What its link has done so far; nothing if there is none.
+    /// The counts of the link; all zero if there is none.
     pub fn link_counts(&self) -> LinkCounts {
         self.link().map(|link| link.counts()).unwrap_or_default()
     }
 
-    /// Whether an instance is a process of ours at a Unix socket. One of them ends no connection while it lives,
-    /// and says nothing that it was not asked for. Behind an address of another machine are several.
+    /// Whether an instance is a process of this server at a Unix socket. Such a process closes no
+    /// connection while it lives, and sends nothing unasked. The address of another machine may stand
+    /// for several processes.
     pub(crate) fn is_own(&self, member: MemberIndex) -> bool {
         let is_here =
             || matches!(self.settings.group().to.get(member), Some(UpstreamAddress::Unix(_)));
         self.link_settings.is_some_and(|link| link.acknowledges) && is_here()
     }
 
-    /// Whether clients' sockets are handed over to it.
+    /// Whether clients' sockets are handed over to the application.
     pub(crate) fn is_handed_sockets(&self) -> bool {
         matches!(self.settings, settings::ApplicationSettings::HandOver(_))
     }
 
-    /// The same receivers, for requests of clients whose sockets are of no use to them, if such are passed on.
+    /// The same receivers, for requests of clients whose sockets are of no use to them, if such
+    /// requests are passed on.
     pub fn relayed(&self) -> Option<&Arc<Application>> {
         self.relayed.as_ref()
     }
 
-    /// Whether each request is offered to it with one end of a pair of sockets.
+    /// Whether each request is offered to the application with one end of a socket pair.
     pub fn is_relayed(&self) -> bool {
         self.is_relayed
     }
@@ -226,12 +231,12 @@ impl Application {
         u64::try_from(after.as_millis()).ok()
     }
 
-    /// Whether it is the next stage of this server.
+    /// Whether the application is the next stage of this server.
     pub fn is_stage(&self) -> bool {
         self.link.is_some()
     }
 
-    /// What a person has decided about it.
+    /// The settings of the application.
     pub fn settings(&self) -> &settings::ApplicationSettings {
         &self.settings
     }
@@ -241,12 +246,12 @@ impl Application {
         &self.upstreams
     }
 
-    /// What logs call an upstream.
+    /// The name of an upstream in logs.
     pub fn label(&self, member: MemberIndex) -> &str {
         self.upstreams.label(member)
     }
 
-    /// Host and port of an upstream, as a request names them.
+    /// The host and port of an upstream, as a request names them.
     pub fn authority(&self, member: MemberIndex) -> &str {
         self.upstreams.authority(member)
     }

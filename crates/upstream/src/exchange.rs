@@ -1,4 +1,4 @@
-//! One request to an application and its answer, over a connection that is new or was used before.
+//! An exchange: one request to an application and its answer, over a new or a kept connection.
 //!
 //! ```text
 //!  unbegun ──► connecting ──► asking ──► answered ──► its connection is kept, or closed
@@ -7,40 +7,42 @@
 //!  waiting    another attempt, if that is safe; else failed, and the client is told
 //! ```
 //!
-//! The body of a request for a script is collected first (spooling), up to a bound: a script is told how long it is,
-//! and none waits for a slow client. What is too much for memory is on disk, if bodies may be there. A request for the next stage rests while no instance takes it.
+//! The body of a request for a FastCGI script is collected first (spooling), up to a bound: a script
+//! needs to know its length, and must not wait for a slow client. What does not fit in memory is on
+//! disk, if that is allowed. A request for the next stage rests while no instance takes it.
 //!
-//! | the attempt has failed | who decides about the next | which begins with |
+//! | the attempt that failed was of | what decides about the next | which begins with |
 //! |---|---|---|
 //! | of an application | `begin_another` in `exchange/attempts.rs`, by [`retry`](crate::group::retry) | `begin_with`, or `wait_for` a place |
 //! | of the next stage | the [link](crate::link), which `tell_link` in `exchange/linked.rs` asks | `send_again` |
 //!
-//! While all upstreams have as much under way as they may it waits, with those of all other loops and
-//! threads, and nothing is received of its request's body.
+//! While all upstreams have as many requests under way as they may, the request waits in a queue with
+//! those of all other loops and threads. Nothing of its body is received meanwhile.
 //!
-//! While none takes connections, as in a restart, it may wait for one that does (`queue.down`).
+//! While no upstream takes connections, as in a restart, the request may wait for one that does
+//! (`queue.down`).
 //!
-//! A body that comes too slowly gives its place up while another request lacks one.
+//! A request whose body comes too slowly gives its place up while another request lacks one.
 //!
-//! What is sent is kept as long as it fits, so that it can be sent again.
+//! Sent bytes are kept as long as they fit, so that the request can be sent again.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `exchange.rs` | how an exchange begins, how its client drives it, how it ends: on top of all others |
-//! | `exchange/attempts.rs` | which upstream it is sent to, and which one next |
-//! | `exchange/turn.rs` | what is kept of it while it waits for its turn, which is made an exchange again then |
-//! | `exchange/sending.rs` | the request on its way |
-//! | `exchange/spooling.rs` | the body that is collected before, and goes from the disk to the upstream |
+//! | `exchange.rs` | how an exchange begins and ends, and how its client drives it: above all others |
+//! | `exchange/attempts.rs` | which upstream the request is sent to, and which one next |
+//! | `exchange/turn.rs` | what is kept of a waiting exchange, which is made anew at its turn |
+//! | `exchange/sending.rs` | the sending of the request |
+//! | `exchange/spooling.rs` | bodies that are collected first, and sent from the disk |
 //! | `exchange/head.rs`, `exchange/body.rs` | the answer |
-//! | `exchange/passed_on.rs` | what has no answer: bytes that are passed on as they are |
-//! | `exchange/linked.rs`, `exchange/scripted.rs` | what differs for the next stage, and for FastCGI |
-//! | `exchange/state.rs` | what is known of an exchange, and what is asked: beneath all others |
-//! | `exchange/phase.rs` | how far it has come, and the attempt that is under way |
-//! | `exchange/upload.rs`, `exchange/collected.rs`, `exchange/pace.rs` | what goes to the upstream |
-//! | `exchange/spare.rs` | room to receive in, from one exchange to the next |
-//! | `exchange/traced.rs` | what a trace is told of its attempts |
-//! | `exchange/answer.rs`, `exchange/script.rs` | what comes from it |
-//! | `exchange/outcome.rs`, `exchange/link_state.rs` | what becomes of it; what is known of one that goes to the next stage |
+//! | `exchange/passed_on.rs` | TCP connections, which have no answer: bytes are passed on as they are |
+//! | `exchange/linked.rs`, `exchange/scripted.rs` | exchanges with the next stage, and over FastCGI |
+//! | `exchange/state.rs` | the state of an exchange, beneath all others |
+//! | `exchange/phase.rs` | the phases of an exchange, and the attempt that is under way |
+//! | `exchange/upload.rs`, `exchange/collected.rs`, `exchange/pace.rs` | the bytes to the upstream |
+//! | `exchange/spare.rs` | a spare receive buffer, from one exchange to the next |
+//! | `exchange/traced.rs` | the spans of its attempts for a trace |
+//! | `exchange/answer.rs`, `exchange/script.rs` | the bytes from the upstream |
+//! | `exchange/outcome.rs`, `exchange/link_state.rs` | how an exchange ends; its state for the next stage |
 
 use crate::application::Application;
 use crate::application::pool::ConnectionPool;
@@ -102,43 +104,43 @@ use state::{Asked, Tries};
 pub use turn::{TurnOutcome, WaitingTurn};
 use upload::{TunnelEnd, UP_BYTES, Upload, UploadEncoding};
 
-/// What is asked of an application.
+/// A request to an application.
 pub struct ApplicationRequest {
-    /// Whether it is asked at all, or why not.
+    /// Whether an upstream may be asked at all, or why not.
     pub may_ask: Result<(), Unavailable>,
     /// The method.
     pub method: Method,
     /// The [hash](crate::group::balance::hash) of what the request is balanced by.
     pub key: u64,
-    /// Its rank and client, among those that wait.
+    /// The request's rank and client, for the queue.
     pub owner: RequestOwner,
-    /// Where a sign-in that counts for a connection may be kept.
+    /// Where a connection that a client has signed in on may be kept.
     pub sign_in: SignIn,
     /// Whether the request shows credentials of such a sign-in.
     pub shows_sign_in: bool,
-    /// What a new connection begins with.
+    /// The bytes with which a new connection begins (a PROXY header).
     pub preface: Vec<u8>,
-    /// How long its client waits, if it says so.
+    /// How long the client waits, if it says so.
     pub time: Option<Duration>,
     /// The head of the request, or its beginning for an application that speaks FastCGI.
     pub head: Vec<u8>,
-    /// What was written.
+    /// The results of writing the head.
     pub written: WrittenHead,
-    /// What is to be known of the copy of a request to the [next stage](Application::of_stage).
+    /// What the link needs to know of a request to the [next stage](Application::of_stage).
     pub copy: Option<Copy>,
-    /// Is told what a script says for the log; of applications that speak FastCGI.
+    /// Where the messages of a FastCGI script for the log go.
     pub log: Option<ScriptLog>,
-    /// Where its body may be on disk.
+    /// The spool for the request's body on disk.
     pub spool: Option<Arc<Spool>>,
-    /// What a receiver is told of it, if it is passed on to one.
+    /// The announcement for a receiver, if the request is passed on to one.
     pub passed: Option<PassedRequest>,
-    /// The span above those of its attempts, if the request is recorded.
+    /// The parent span of the attempts, if the request is traced.
     pub trace: Option<TraceContext>,
 }
 
 impl ApplicationRequest {
-    /// A request that is to be asked: without a preface, to no other stage, with nothing for the log, and with no
-    /// sign-in but its own.
+    /// A request without a preface, to no other stage, without a log, and with no sign-in of its
+    /// connection.
     pub fn new(
         method: Method,
         key: u64,
@@ -167,10 +169,11 @@ impl ApplicationRequest {
 }
 
 impl<T> Exchange<T> {
-    /// With nothing asked. If no upstream can be, the exchange has [failed](Exchange::failure).
+    /// An exchange that has asked nothing yet. If no upstream may be asked, it has
+    /// [failed](Exchange::failure).
     ///
     /// # Errors
-    /// There is no instance of the next stage.
+    /// The next stage has no instance.
     pub fn new(
         application: &Arc<Application>,
         ask: ApplicationRequest,
@@ -193,12 +196,12 @@ impl<T> Exchange<T> {
         let until_ms = time.map_or(u64::MAX, |time| {
             now_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
         });
-        // no stream is changed to another protocol
+        // a stream of HTTP/2 cannot become a connection of another protocol
         let needs_http1 = copy.map_or(written.asked.upgrade, |copy| copy.needs_http1);
         let is_http2 = application.is_http2() && !needs_http1;
         let linked = match (application.link(), copy) {
             (Some(mut link), Some(copy)) => {
-                // a client that waits to be asked for the body cannot be kept waiting for more
+                // a client that waits for `100 Continue` must not be kept waiting for an acknowledgement, too
                 let is_withheld = is_http2 && !written.expects_continue;
                 let repeats = link_state::repeats(method, copy.repeats_idempotent);
                 let may_hurry = copy.may_hurry && link_state::repeats(method, false);
@@ -222,7 +225,7 @@ impl<T> Exchange<T> {
             (_, Framing::Chunked) => true,
         };
         let is_chunked = written.framing == Framing::Chunked;
-        // one that says its length is no larger than may be in memory
+        // a body whose length is known never exceeds what may be in memory
         let spool = spool.filter(|_| spools && is_chunked);
         let (body_left, has_no_spool) = match spools && spool.is_none() {
             true => {
@@ -238,7 +241,8 @@ impl<T> Exchange<T> {
         let limits = application.settings().limits();
         let script = match application.settings() {
             settings::ApplicationSettings::Proxy(_)
-            // these have exchanges of their own
+            // receivers, handlers and TCP connections have exchanges of their own, or no answer to
+            // parse
             | settings::ApplicationSettings::HandOver(_)
             | settings::ApplicationSettings::Inside(_) | settings::ApplicationSettings::Tcp(_) => None,
             settings::ApplicationSettings::FastCgi(_) => {
@@ -303,8 +307,9 @@ impl<T> Exchange<T> {
         Ok(exchange)
     }
 
-    /// Begins to ask an upstream, over a connection of the pool if there is one; nothing if it has begun. What belongs to
-    /// the client's connection is left in the pool until now: a request that was given up before takes none of it away.
+    /// Begins to ask an upstream, over a connection of the pool if there is one. Does nothing if the
+    /// exchange has begun. The connection that belongs to the client's connection stays in the pool
+    /// until now, so that a request that is given up before does not take it away.
     pub fn begin(&mut self, pool: &mut ConnectionPool, now_ms: u64) {
         let ExchangePhase::Unbegun = self.phase else { return };
         (self.now_ms, self.moved_ms) = (now_ms, now_ms);
@@ -343,7 +348,7 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// The attempt has failed: another is begun, if that is safe.
+    /// Ends the failed attempt, and begins another, if that is safe.
     fn fail(&mut self, failure: AttemptFailure, late: Lateness) {
         match self.linked {
             Some(_) => self.fail_link(failure),
@@ -351,7 +356,8 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// The time for a receiver to take the request is over. It may have said so, and this server was late to hear it.
+    /// Handles the end of the time for a receiver to take the request. The receiver may have
+    /// confirmed it already, with this server late to read that.
     fn is_taken_late(&mut self) {
         let now_ms = self.now_ms;
         let attempt = self.phase.attempt_mut();
@@ -368,14 +374,15 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// The same, if it has failed.
+    /// Fails the attempt if it could not begin.
     fn or_fail(&mut self, begun: Result<(), AttemptFailure>) {
         if let Err(failure) = begun {
             self.fail(failure, Lateness::InTime);
         }
     }
 
-    /// All of the answer is there: the upstream has one less under way, whenever the client has got it.
+    /// Ends the request at the upstream when all of the answer has come: its place is free, even if
+    /// the client has not got everything yet.
     pub fn leave(&mut self) {
         if self.linked.is_none()
             && (self.answer.coming.is_over() || self.phase.has_ended())
@@ -386,7 +393,8 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Nothing more comes of it: gives the connection to those that wait, if another request may be sent on it.
+    /// Finishes the exchange, and passes the connection on to waiting requests or the pool, if
+    /// another request may be sent on it.
     pub fn give_back(&mut self, pool: &mut ConnectionPool) {
         self.end_script();
         if self.asked.passed.is_some() {
@@ -425,8 +433,8 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// The same of one that a receiver has: it has its place until it has said that it is done, and then the link is
-    /// for the next request.
+    /// Finishes an exchange with a receiver. The request keeps its place until the receiver has said
+    /// that it is done; then the link is for the next request.
     fn give_link_back(&mut self, pool: &mut ConnectionPool) {
         let member = self.upstream();
         let keeps = self.application.settings().group().keep_alive.connections > 0;
@@ -443,7 +451,8 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// It was not asked: its client is still who it was.
+    /// Gives the client's own connection back to the pool if it was not used: the client is still
+    /// signed in.
     fn keep_own(&mut self, pool: &mut ConnectionPool) {
         if let Some((member, connection)) = self.binding.take()
             && let Some(owner) = self.binding.owner()
@@ -513,13 +522,14 @@ impl<T: Send> Relay for Exchange<T> {
             };
             return Some((connection.id, connection.as_fd(), wants));
         }
-        // what waits for a link does not wait for the pair
+        // while a message waits for the link, the request itself does not wait for the socket pair
         let has_unsent = match connection.offered() {
             Some(pair) => !self.upload.is_sent() && !pair.has_unsent(),
             None => !self.upload.is_sent() || connection.has_unsent(),
         };
         let has_unsent = has_unsent && !attempt.is_cut;
-        // what comes before the receiver has taken the request is not read, and would be reported for ever
+        // before the receiver has taken the request nothing is read from the pair; if it were polled,
+        // what is there would be reported without end
         let is_open = connection.offered().is_none_or(|pair| pair.is_open() && pair.is_taken());
         let wants = Wants {
             read: !attempt.has_ended && !attempt.can_read && is_open,
@@ -622,6 +632,7 @@ impl<T: Send> Relay for Exchange<T> {
             }
         }
         self.hear_receiver();
+        // a phase may lead to the next one at once: this goes on until something must be waited for
         loop {
             let next = match self.phase {
                 ExchangePhase::Spooling(_) => match self.asks_for_body() {
@@ -638,13 +649,14 @@ impl<T: Send> Relay for Exchange<T> {
                     match self.asks_for_body() {
                         true => Ok(Some(RelayNext::Interim(100))),
                         false => match self.hear() {
-                            // what has come has opened the window
+                            // what has arrived has opened the window
                             Ok(Some(RelayNext::Wait)) if self.may_go_on() => Ok(None),
                             heard => heard,
                         },
                     }
                 }
                 ExchangePhase::Answered(_) => {
+                    // the upstream may have answered before it has taken all of the request
                     self.send();
                     self.look_ahead();
                     Ok(Some(if self.answer.has_told { RelayNext::Wait } else { RelayNext::Answer }))
@@ -654,6 +666,7 @@ impl<T: Send> Relay for Exchange<T> {
                 }
             };
             match next {
+                // only where the exchange would wait: an answer that is here acknowledges as well
                 Ok(Some(RelayNext::Wait)) if self.acknowledges_now() => {
                     return RelayNext::Interim(102);
                 }
@@ -696,7 +709,7 @@ impl<T: Send> Relay for Exchange<T> {
         if self.upload.is_refused {
             return RelayRead::Broken;
         }
-        // what its client has sent is with the application
+        // the upstream has got all that the client has sent
         if self.upload.tunnel == TunnelEnd::Shut && self.ends_with_client() {
             return RelayRead::End;
         }

@@ -1,16 +1,17 @@
-//! Upstreams that do the same: which is asked, which is not, and how much is under way to each.
+//! A group of upstreams for the same application: which one gets the next request, and how many
+//! requests each has under way.
 //!
-//! It keeps no socket and reads no clock. Its owner, which threads share, locks it for a moment when a
-//! request begins and when it ends.
+//! The group keeps no socket and reads no clock. Its owner, which threads share, locks it for a
+//! moment when a request begins and when it ends.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`balance`] | which of them is asked next |
-//! | [`health`] | which of them are asked at all |
-//! | [`learnt`] | how much one usefully has under way, where that is learnt |
-//! | `member` | what one of them has under way, and how much that may be |
-//! | [`retry`] | which requests may be sent again, and how many of all |
-//! | [`notices`] | what an operator is told of them |
+//! | [`balance`] | which upstream gets the next request |
+//! | [`health`] | which upstreams get requests at all |
+//! | [`learnt`] | how many requests an upstream usefully has under way, where that is learnt |
+//! | `member` | what one upstream has under way, and how much that may be |
+//! | [`retry`] | which requests may be sent again, and how many in all |
+//! | [`notices`] | lines for the operator about upstreams |
 
 pub mod balance;
 pub mod health;
@@ -28,63 +29,66 @@ use crate::settings;
 use forebay_control::concurrency::AnswerQuality;
 use forebay_control::shared::SharedCount;
 
-/// One of them, by its place in [`settings::GroupSettings::to`].
+/// An upstream of the group, by its place in [`settings::GroupSettings::to`].
 pub type MemberIndex = usize;
 
-/// Several upstreams, and what is known of them.
+/// A group of upstreams, and what is known of them.
 #[derive(Clone, Debug)]
 pub struct UpstreamGroup {
     members: Vec<GroupState>,
     balancer: Balancer,
     budget: Budget,
-    /// Whether what is under way to each is bounded.
+    /// Whether the number of requests under way to each is limited.
     is_bounded: bool,
-    /// Places of each that the next request may not have.
+    /// The number of places of each upstream that the next request may not take.
     kept: u32,
-    /// Room for what is compared.
+    /// A buffer for the comparison of upstreams.
     candidates: Vec<Candidate>,
-    /// One that counts one request more than is under way, for the next one.
+    /// An upstream that counts one request more than is under way, for the next request.
     held: Option<MemberIndex>,
 }
 
-/// How one stands, and whether it is a backup: the least is asked first.
+/// The health of an upstream, and whether it is a backup: the least is asked first.
 type MemberStanding = (HealthGrade, bool);
 
-/// What the records of a service say of one of its servers.
+/// The terms of one server by the records of its service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerTerms {
-    /// What it gets beside the others.
+    /// The weight of this server beside the others.
     pub weight: u16,
-    /// Whether it is asked only while none of those that are no backup is well.
+    /// Whether the server is asked only while no other server that is not a backup is well.
     pub is_backup: bool,
-    /// The [`hash`] of what it is called.
+    /// The [`hash`] of the server's name.
     pub key: u64,
 }
 
-/// Why none is asked.
+/// Why a request gets no upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailable {
-    /// All that may be asked have as much under way as they may, and as many wait as may.
+    /// All upstreams that may be asked have as many requests under way as they may, and the queue is
+    /// full.
     Full,
-    /// None may be asked.
+    /// No upstream may be asked.
     Down,
-    /// As many threads of the server are kept by requests for applications as may be.
+    /// Requests for applications hold as many threads of the server as they may.
     Threads,
-    /// As many descriptors of the server are kept by them as may be, in all or for one client.
+    /// Requests for applications hold as many descriptors of the server as they may, in all or for
+    /// one client.
     Descriptors,
-    /// It has waited for as long as it may.
+    /// The request has waited for as long as the queue allows.
     Late,
-    /// It has waited for as long as its client does.
+    /// The request has waited for as long as its client does.
     Deadline,
-    /// As much of its class is unfinished as an agent lets be.
+    /// The class of the request has as many unfinished requests as an agent allows.
     Limited {
-        /// What its client is told of when to come back, in seconds.
+        /// After how many seconds the client is asked to come back.
         retry_after_s: u32,
     },
 }
 
 impl UpstreamGroup {
-    /// As the settings say. `seed` is any number; groups with different ones draw differently.
+    /// A group with these settings. `seed` is any number; groups with different ones draw
+    /// differently.
     pub fn new(settings: &settings::GroupSettings, seed: u64, now_ms: u64) -> UpstreamGroup {
         let settings::GroupSettings { max_fails, fail_time, slow_start, check, .. } = settings;
         let member = |to: &settings::UpstreamAddress| GroupState {
@@ -115,13 +119,13 @@ impl UpstreamGroup {
         group
     }
 
-    /// As much may be under way to each as the settings say.
+    /// Limits the requests under way to each upstream as the settings say.
     fn bound(&mut self, settings: &settings::GroupSettings, now_ms: u64) {
         self.is_bounded = settings.in_flight.is_some();
         self.members.iter_mut().for_each(|one| one.bound(settings, now_ms * 1_000_000));
     }
 
-    /// Gives each its weight, and says which are backups.
+    /// Gives each upstream its weight, and marks the backups.
     fn weigh(&mut self, settings: &settings::GroupSettings) {
         let first_backup = self.members.len().saturating_sub(settings.backups);
         for (at, one) in self.members.iter_mut().enumerate() {
@@ -130,7 +134,8 @@ impl UpstreamGroup {
         }
     }
 
-    /// What is under way to each is counted there from now on, too, and what other processes have counts.
+    /// Counts the requests under way to each upstream in these shared counts, too, from now on. What
+    /// other processes have under way then counts here.
     pub fn share(&mut self, counts: impl IntoIterator<Item = Option<SharedCount>>) {
         for (one, shared) in self.members.iter_mut().zip(counts) {
             shared.iter().for_each(|shared| shared.add(one.in_flight));
@@ -139,8 +144,8 @@ impl UpstreamGroup {
         }
     }
 
-    /// Keeps room for a request that is begun next, if there is some that no other process takes meanwhile. What is
-    /// not begun is [let go](UpstreamGroup::let_go).
+    /// Keeps room for the request that is begun next, if there is any; no other process can take it
+    /// meanwhile. Room that is not used is [given back](UpstreamGroup::let_go).
     pub fn hold(&mut self, now_ms: u64) -> bool {
         self.compare(&[], now_ms);
         let UpstreamGroup { members, candidates, held, kept, .. } = self;
@@ -149,15 +154,15 @@ impl UpstreamGroup {
         held.is_some()
     }
 
-    /// Keeps no room any more.
+    /// Gives the kept room back.
     pub fn let_go(&mut self) {
         if let Some(held) = self.held.take() {
             self.members[held].give_back();
         }
     }
 
-    /// Takes over other settings, of the same upstreams; what is known of these, and what is under way,
-    /// stays.
+    /// Takes over other settings for the same upstreams. What is known of them, and what is under
+    /// way, stays.
     pub fn set(&mut self, settings: &settings::GroupSettings, now_ms: u64) {
         let settings::GroupSettings { max_fails, fail_time, slow_start, check, .. } = settings;
         for one in &mut self.members {
@@ -169,8 +174,8 @@ impl UpstreamGroup {
         self.bound(settings, now_ms);
     }
 
-    /// This one is another server from now on, or none: what is known of the one before is no more. What that has under
-    /// way comes to its end.
+    /// Puts another server, or none, in this place. What was known of the previous server is
+    /// forgotten; its requests under way finish.
     pub fn becomes(&mut self, member: MemberIndex, said: Option<ServerTerms>, now_ms: u64) {
         if let Some(one) = self.members.get_mut(member) {
             one.health.renew(now_ms);
@@ -178,7 +183,7 @@ impl UpstreamGroup {
         self.is_said(member, said);
     }
 
-    /// The records of a service say this of the server that one of them is.
+    /// Notes what the records of a service say of the server in this place.
     pub fn is_said(&mut self, member: MemberIndex, said: Option<ServerTerms>) {
         let Some(one) = self.members.get_mut(member) else { return };
         (one.said, one.is_vacant) = (said, said.is_none());
@@ -188,20 +193,20 @@ impl UpstreamGroup {
         }
     }
 
-    /// Whether no server is known for this one.
+    /// Whether this place has no server.
     pub fn is_vacant(&self, member: MemberIndex) -> bool {
         self.members.get(member).is_some_and(|one| one.is_vacant)
     }
 
-    /// So many places of each are not for the requests that are asked about from now on.
+    /// Keeps this many places of each upstream from the requests that are asked about from now on.
     pub fn keep_back(&mut self, kept: u32) {
         self.kept = kept;
     }
 
-    /// Whether one more request finds an upstream.
+    /// Whether an upstream has room for one more request.
     ///
     /// # Errors
-    /// Why it does not.
+    /// Why no upstream has room.
     pub fn has_room(&mut self, now_ms: u64) -> Result<(), Unavailable> {
         self.compare(&[], now_ms);
         let may_be_asked = |one: &GroupState| one.grade() != HealthGrade::Draining;
@@ -212,12 +217,12 @@ impl UpstreamGroup {
         }
     }
 
-    /// The one that is asked now, by the [`hash`] of what the request is balanced by. Those in `tried` are
-    /// asked again only if there is no other. It has one more request under way then, which
-    /// [ends](UpstreamGroup::end).
+    /// Chooses the upstream for a request, by the [`hash`] of what it is balanced by. Upstreams in
+    /// `tried` are chosen again only if there is no other. The chosen one has one more request under
+    /// way, which [ends](UpstreamGroup::end).
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why no upstream is chosen.
     pub fn begin(
         &mut self,
         key: u64,
@@ -241,8 +246,8 @@ impl UpstreamGroup {
         held.ok_or_else(|| self.has_room(now_ms).err().unwrap_or(Unavailable::Full))
     }
 
-    /// This one is asked now, if it may be asked and has room: whether that is so. It has one more request under way
-    /// then.
+    /// Begins a request at this upstream, if it may be asked and has room. Returns whether that is
+    /// so; then it has one more request under way.
     pub fn begin_at(&mut self, member: MemberIndex, now_ms: u64) -> bool {
         self.compare(&[], now_ms);
         let is_able = self.candidates.get(member).is_some_and(|one| one.share > 0);
@@ -253,7 +258,8 @@ impl UpstreamGroup {
         is_begun
     }
 
-    /// One more is under way to this one, unless other processes have taken what there was.
+    /// Counts one more request under way to this upstream. Returns false if other processes have
+    /// taken the last place.
     fn count(&mut self, member: MemberIndex, now_ms: u64) -> bool {
         let is_held = self.held.take_if(|held| *held == member).is_some();
         let one = &mut self.members[member];
@@ -264,7 +270,7 @@ impl UpstreamGroup {
         is_taken
     }
 
-    /// Whether one that was not tried may be asked now.
+    /// Whether an upstream that is not in `tried` may be asked now.
     pub fn has_other(&mut self, tried: &[MemberIndex], now_ms: u64) -> bool {
         self.compare(tried, now_ms);
         self.candidates.iter().any(|one| one.share > 0)
@@ -275,7 +281,7 @@ impl UpstreamGroup {
         self.balancer.pick(&self.candidates, key)
     }
 
-    /// Finds out what share each has now; none, if it cannot be asked.
+    /// Computes the share of each upstream now; 0 if it cannot be asked.
     fn compare(&mut self, tried: &[MemberIndex], now_ms: u64) {
         let best = self.best(tried);
         let UpstreamGroup { members, candidates, held, kept, .. } = self;
@@ -283,14 +289,16 @@ impl UpstreamGroup {
         candidates.extend(members.iter().enumerate().map(|(at, one)| {
             let grade = one.grade();
             let share = match best {
-                // a place that no server has fails nothing, and would be tried for as long as backups are asked
+                // a place without a server never fails, and would be tried for as long as backups are
+                // asked
                 _ if one.is_vacant => 0,
-                // what was asked in vain is not sent to one that is only tried
+                // a request that has failed elsewhere is not used to try whether this one is back
                 Some((HealthGrade::Well, _)) if !tried.is_empty() && grade != HealthGrade::Well => {
                     0
                 }
                 Some((HealthGrade::Well, false)) if one.is_backup => 0,
-                // while backups are asked, too: a request tries now and then whether one of the others is back
+                // also while backups are asked: now and then a request tries whether one of the
+                // others is back
                 Some((HealthGrade::Well, _)) => one.health.share(now_ms),
                 _ if Some(one.standing()) == best => WHOLE,
                 _ => 0,
@@ -303,14 +311,16 @@ impl UpstreamGroup {
         }));
     }
 
-    /// How those stand that are asked: well, if one is that is no backup, else well if a backup is. If none is, those
-    /// that have failed are asked all the same, and after them those whose checks fail: they may be better than they
-    /// seem, and no other can answer. So is it with a request that was asked in vain where all others have failed before:
-    /// in a rolling restart they are back, and the one that was well has gone.
+    /// The standing of the upstreams that are asked. If any is well, that is well, backups only if no
+    /// other is. If none is well, those that have failed are asked all the same, and after them those
+    /// whose checks fail: they may be better than they seem, and no other can answer. The same holds
+    /// for a request that has failed where all others had failed before: in a rolling restart those
+    /// are back, and the one that was well has gone.
     fn best(&self, tried: &[MemberIndex]) -> Option<MemberStanding> {
         let untried = self.members.iter().enumerate().filter(|(at, _)| !tried.contains(at));
         let standings = untried.map(|(_, one)| one.standing());
-        // one whose checks fail is not asked while another is well, be it the one that was asked in vain
+        // an upstream whose checks fail is not asked while another is well, even if that one was just
+        // asked in vain
         let has_well = self.members.iter().any(|one| one.standing().0 == HealthGrade::Well);
         let is_left_out = |grade: HealthGrade| match grade {
             HealthGrade::Draining => true,
@@ -320,7 +330,7 @@ impl UpstreamGroup {
         standings.filter(|(grade, _)| !is_left_out(*grade)).min()
     }
 
-    /// A request to one of them is over.
+    /// Ends a request to an upstream, with what it has shown of the upstream's health.
     pub fn end(&mut self, member: MemberIndex, told: HealthSign, now_ms: u64) {
         if let Some(one) = self.members.get_mut(member) {
             one.give_back();
@@ -328,41 +338,41 @@ impl UpstreamGroup {
         }
     }
 
-    /// A request to one of them has told this, and goes on.
+    /// Notes what a request has shown of the upstream's health; the request goes on.
     pub fn told(&mut self, member: MemberIndex, told: HealthSign, now_ms: u64) {
         if let Some(one) = self.members.get_mut(member) {
             one.health.told(told, now_ms);
         }
     }
 
-    /// Whether one more request may be sent again, as far as all of them are concerned; then it counts.
+    /// Whether the retry budget of the group allows one more retry; then it counts.
     pub fn may_retry(&mut self, now_ms: u64) -> bool {
         self.budget.withdraw(now_ms)
     }
 
-    /// Requests under way to one of them.
+    /// The number of requests under way to an upstream.
     pub fn in_flight(&self, member: MemberIndex) -> u32 {
         self.members.get(member).map_or(0, |one| one.in_flight)
     }
 
-    /// How many requests may be under way to one of them now; `None` for no limit.
+    /// The largest number of requests under way to an upstream now; `None` for no limit.
     pub fn most_in_flight(&self, member: MemberIndex) -> Option<u32> {
         self.members.get(member).filter(|_| self.is_bounded).map(|one| one.most)
     }
 
-    /// What was learnt of how many that should be.
+    /// What was learnt about that number.
     pub fn learnt(&self, member: MemberIndex) -> Option<&LearntPlaces> {
         self.members.get(member)?.learnt.as_deref()
     }
 
-    /// What is under way to one of them has changed by now.
+    /// Samples the number of requests under way to an upstream after a change.
     pub fn look(&mut self, member: MemberIndex, now_ns: u64) {
         if let Some(one) = self.members.get_mut(member) {
             one.look(now_ns);
         }
     }
 
-    /// A request to one of them ends now, which took so long: what is learnt of that, where something is.
+    /// Learns from a request that has just ended after `took_ns`, where the limit is learnt.
     pub fn learn(
         &mut self,
         member: MemberIndex,
@@ -378,7 +388,7 @@ impl UpstreamGroup {
         }
     }
 
-    /// A connection to one of them has become a tunnel, or one has ended.
+    /// Notes that a connection to an upstream has become a tunnel, or that a tunnel has ended.
     pub fn tunnel(&mut self, member: MemberIndex, is_open: bool) {
         let Some(one) = self.members.get_mut(member) else { return };
         one.tunnels = match is_open {
@@ -391,16 +401,16 @@ impl UpstreamGroup {
         }
     }
 
-    /// Requests wait while none finds room: those that are full and where nothing ends may have more under way, where
-    /// that is learnt. Says whether one may.
+    /// Raises learnt limits where requests wait and nothing ends: full upstreams may then have more
+    /// under way. Returns whether any may.
     pub fn relieve(&mut self, now_ns: u64) -> bool {
         let kept = self.kept;
         let full = self.members.iter_mut().filter(|one| !one.has_room(kept));
-        // each is asked, whatever another has said
+        // `count` instead of `any`: every full upstream gets its chance
         full.filter_map(|one| one.relieve(now_ns).then_some(())).count() > 0
     }
 
-    /// Another process has learnt how many requests one of them usefully has under way: that is where it begins here.
+    /// Starts the learnt limit of an upstream at `held`, which another process has learnt.
     pub fn begin_with(&mut self, member: MemberIndex, held: u32, now_ns: u64) {
         if let Some(one) = self.members.get_mut(member)
             && let Some(learnt) = &mut one.learnt
@@ -410,7 +420,7 @@ impl UpstreamGroup {
         }
     }
 
-    /// One of them has said how many requests it can work on at once.
+    /// Notes how many requests an upstream says it can work on at once.
     pub fn has_workers(&mut self, member: MemberIndex, count: Option<u32>, now_ns: u64) {
         if let Some(one) = self.members.get_mut(member)
             && let Some(learnt) = &mut one.learnt
@@ -420,17 +430,18 @@ impl UpstreamGroup {
         }
     }
 
-    /// How many requests may be under way to those that are asked now; `None` for no limit.
+    /// The number of requests that may be under way to the upstreams that are asked now; `None` for
+    /// no limit.
     pub fn places(&self) -> Option<u32> {
         let best = self.best(&[]);
         let asked = self.members.iter().filter(|one| Some(one.standing()) == best);
         let places = asked.fold(0, |all: u32, one| all.saturating_add(one.most));
-        // while none is asked, one will be
+        // while no upstream is asked, one soon will be
         let one = self.members.iter().map(|one| one.most).max()?;
         self.is_bounded.then_some(if places > 0 { places } else { one })
     }
 
-    /// What is to be told of one of them.
+    /// The condition of an upstream, for reports.
     pub fn condition(&self, member: MemberIndex) -> Option<UpstreamCondition> {
         let one = self.members.get(member)?;
         Some(match one.health.condition() {
@@ -446,25 +457,26 @@ impl UpstreamGroup {
         })
     }
 
-    /// Takes one of them out, or back in.
+    /// Takes an upstream out, or back in.
     pub fn drain(&mut self, member: MemberIndex, is_draining: bool, now_ms: u64) {
         if let Some(one) = self.members.get_mut(member) {
             one.health.drain(is_draining, now_ms);
         }
     }
 
-    /// When the next of them is to be asked whether it is well.
+    /// When the next health check is due.
     pub fn next_check_ms(&self) -> Option<u64> {
         let asked = self.members.iter().filter(|one| !one.is_vacant);
         asked.filter_map(|one| one.health.next_check_ms()).min()
     }
 
-    /// One that is to be asked so now; the answer must be [told](UpstreamGroup::checked).
+    /// An upstream whose check is due now; the result must be passed to
+    /// [`checked`](UpstreamGroup::checked).
     pub fn begin_check(&mut self, now_ms: u64) -> Option<MemberIndex> {
         self.members.iter_mut().position(|one| !one.is_vacant && one.health.begin_check(now_ms))
     }
 
-    /// What came of asking.
+    /// Notes the result of a health check.
     pub fn checked(&mut self, member: MemberIndex, is_good: bool, now_ms: u64) {
         if let Some(one) = self.members.get_mut(member) {
             one.health.checked(is_good, now_ms);

@@ -1,21 +1,23 @@
-//! Applications that are code of this process: a request goes through a bounded pipe to a handler of the program
-//! that the server is a part of, and the answer comes back through it.
+//! Applications that are code of this process: a request goes through a bounded pipe to a handler of
+//! the program that the server is a part of, and the answer comes back through the pipe.
 //!
-//! A handler is straight-line code that may wait. Where the thread [hosts fibers](forebay_fiber::is_hosted), each
-//! request has a fiber; elsewhere it has one of a bounded number of threads (`threads`). A detached handler is given
-//! the request to keep, and has neither. To the protocol it is an exchange like that with any other application ([`InsideExchange`]), but there is no socket: the two ends of the
-//! pipe wake one another, the handler by its fiber or thread, the exchange by its [slot](forebay_conn::WakeSlot).
+//! A handler is straight-line code that may wait. Where the thread [hosts
+//! fibers](forebay_fiber::is_hosted), each request has a fiber; elsewhere it has one of a limited
+//! number of threads (`threads`). A detached handler is given the request to keep, and has neither.
+//! For the protocol this is an exchange like that with any other application ([`InsideExchange`]),
+//! but without a socket. The two ends of the pipe wake one another: the handler by its fiber or
+//! thread, the exchange by its [slot](forebay_conn::WakeSlot).
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `pipe` | the pipe: a request's body one way, the answer the other, and how either end leaves |
-//! | `request`, `response` | what a handler is given |
+//! | `request`, `response` | what a handler gets, and what it answers with |
 //! | `switched` | both as one stream, after a change of protocol |
-//! | `taken` | what detached handlers keep of what there is little of |
+//! | `taken` | what detached handlers hold of limited resources |
 //! | `run` | a handler with its request |
-//! | `threads` | threads for handlers where no fibers are |
+//! | `threads` | threads for handlers where there are no fibers |
 //! | `place` | where a handler runs, and how many may |
-//! | `exchange` | the exchange |
+//! | `exchange` | the exchange with a handler, as the protocol drives it |
 
 mod exchange;
 mod pipe;
@@ -39,8 +41,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a handler has come to. An error before the head of the answer was sent is a 500; later the client sees that its
-/// answer is broken.
+/// The result of a handler. An error before the head of the answer was sent becomes a 500; after
+/// that, the client sees that its answer is cut off.
 pub type HandlerResult = Result<(), Box<dyn std::error::Error>>;
 
 /// Code of the program that answers requests.
@@ -48,7 +50,7 @@ pub trait RequestCode: Send + Sync + 'static {
     /// Answers `request` by writing into `response`; may wait.
     ///
     /// # Errors
-    /// Whatever keeps it from an answer.
+    /// Any reason why the handler cannot answer.
     fn answer(&self, request: &mut InsideRequest, response: &mut InsideResponse) -> HandlerResult;
 }
 
@@ -61,13 +63,14 @@ where
     }
 }
 
-/// Code of the program that is given requests to keep, and answers them later from a task or a thread of its own: that
-/// of other runtimes. It runs on the thread of the connection and must not wait.
+/// Code of the program that is given requests to keep, and answers them later from a task or a thread
+/// of its own, such as those of an async runtime. It is called on the thread of the connection and
+/// must not wait.
 ///
-/// The answer is whole when the response is [completed](InsideResponse::complete); a response that is dropped before has
-/// failed.
+/// The answer is complete when the response is [completed](InsideResponse::complete). A response that
+/// is dropped before has failed.
 pub trait DetachedCode: Send + Sync + 'static {
-    /// Takes a request, and what it is answered with.
+    /// Takes a request, and the response to answer it with.
     fn take(&self, request: InsideRequest, response: InsideResponse);
 }
 
@@ -83,9 +86,9 @@ where
 /// The code of a handler.
 #[derive(Clone)]
 pub enum HandlerCode {
-    /// It has a fiber or a thread for each request, and may wait.
+    /// Code that has a fiber or a thread for each request, and may wait.
     Waits(Arc<dyn RequestCode>),
-    /// It is given each request to keep, and does not wait.
+    /// Code that is given each request to keep, and does not wait.
     Detached(Arc<dyn DetachedCode>),
 }
 
@@ -100,18 +103,18 @@ impl HandlerCode {
     }
 }
 
-/// A handler, what it is called, and where it runs.
+/// A handler, its name, and where it runs.
 #[derive(Clone)]
 pub struct InsideCode {
-    /// What logs call it.
+    /// The handler's name in logs.
     pub name: Arc<str>,
     /// The code.
     pub code: HandlerCode,
-    /// Where it runs.
+    /// The places where the handler runs.
     pub places: Arc<HandlerPlaces>,
 }
 
-/// The same code is equal to itself alone.
+/// Two handlers are equal only if they share the same code.
 impl PartialEq for InsideCode {
     fn eq(&self, other: &InsideCode) -> bool {
         self.name == other.name
@@ -128,17 +131,18 @@ impl fmt::Debug for InsideCode {
     }
 }
 
-/// Bounds of a handler.
+/// The limits of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandlerLimits {
-    /// Time until the head of its answer; `None` for as long as it takes.
+    /// The time until the head of its answer; `None` for no limit.
     pub head: Option<Duration>,
-    /// Bodies of requests may have so many bytes.
+    /// The largest request body, in bytes.
     pub most_bytes: u64,
-    /// Whether a client has left that has ended its direction of the connection.
+    /// Whether a client that has ended its direction of the connection counts as gone.
     pub abort_on_close: bool,
-    /// Whether it may change the protocol of the connection.
+    /// Whether the handler may change the protocol of the connection.
     pub upgrades: bool,
-    /// Time without a byte in either direction after a change of the protocol; `None` for as long as it takes.
+    /// The longest time without a byte in either direction after a change of the protocol; `None` for
+    /// no limit.
     pub silence: Option<Duration>,
 }

@@ -1,30 +1,31 @@
-//! Applications behind: what they are told, what comes back, and which one is asked.
+//! Applications behind this server: which upstream gets a request, what is sent to it, and what comes
+//! back.
 //!
-//! A request whose path belongs to an application does not end here. Its head is written anew for an
-//! upstream, which is chosen among those that can take it; the head of the answer is read, within
-//! bounds, and what is for the client is told it. Most of this is said without sockets, threads and
-//! clocks: bytes and time are arguments. [`exchange`], [`application`], [`upstreams`] and [`pings`] have the sockets,
-//! [`ends`] and [`spool`] have files.
+//! A request whose path belongs to an application is passed on. Its head is written anew for an
+//! upstream, which is chosen among those that can take it. The head of the answer is read within
+//! bounds, and the client gets those fields that are for it. Most of this needs no sockets, threads
+//! and clocks: bytes and time are arguments. [`exchange`], [`application`], [`upstreams`] and
+//! [`pings`] have the sockets, [`ends`] and [`spool`] have files.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`exchange`] | one request and its answer, as the client's connection drives it |
 //! | [`hand_over`] | requests that leave with their socket: a receiver answers on the client's connection |
 //! | [`inside`] | applications that are code of this process |
-//! | [`receivers`] | what is said with receivers, byte by byte, and what becomes of a request by that |
+//! | [`receivers`] | messages to and from receivers, and what becomes of a request by these |
 //! | [`application`] | the application of a route: the [`pool`] of its connections, its [`upkeep`] |
 //! | [`upstreams`] | upstreams as routes share them: how they are reached, which requests wait for one |
-//! | [`stage`] | what the next stage of this server is told, and [`pings`], whether its instances live |
-//! | [`link`] | the next stage of a server whose stages are processes: what becomes of requests while instances crash, and how they [end](ends) |
-//! | `messages` | what is said between here and an application: [`target`], [`destination`], [`request`], [`response`], [`fastcgi`] |
-//! | [`places`] | what upstreams may have under way, and which request is next: a [`group`] and the [`queue`] of those that wait, by rank |
+//! | [`stage`] | requests to the next stage of this server, and [`pings`], whether its instances live |
+//! | [`link`] | what becomes of requests to the next stage while its processes crash or [end](ends) |
+//! | `messages` | messages between this server and an application: [`target`], [`destination`], [`request`], [`response`], [`fastcgi`] |
+//! | [`places`] | which request gets a place when one is free: a [`group`] and the [`queue`], by rank |
 //! | [`spool`] | bodies of requests on disk |
-//! | [`group`] | upstreams that do the same, and what is known of them: [`balance`], [`health`], [`retry`], [`notices`] |
-//! | [`wake_bell`] | what a thread waits for where code of this process wakes a request |
-//! | [`settings`] | what a person decides about applications, and how an upstream's address is written |
+//! | [`group`] | the upstreams of one application, and what is known of them: [`balance`], [`health`], [`retry`], [`notices`] |
+//! | [`wake_bell`] | the eventfd for which a thread waits where code of this process wakes a request |
+//! | [`settings`] | the settings of applications, and how an upstream's address is written |
 //!
-//! It deliberately does not know which path belongs to which application: the site decides that, by the
-//! number of a route. Nor does it read a configuration: settings arrive parsed.
+//! The crate deliberately does not know which path belongs to which application: the site decides that,
+//! by the number of a route. Nor does the crate read a configuration: settings arrive parsed.
 //!
 //! ```
 //! use forebay_conn::HeadValues;

@@ -1,4 +1,5 @@
-//! What upstreams may have under way, and which request gets a place when one is free.
+//! Places: how many requests upstreams may have under way, and which request gets a place when one is
+//! free.
 //!
 //! ```text
 //!              a place is free, and none waits
@@ -8,8 +9,8 @@
 //!                 │ leaves, or is told that it will not be asked
 //! ```
 //!
-//! It keeps no socket and reads no clock. Threads that share it lock it for a short time when a
-//! request comes and when it ends, and then tell [those](Places::next) of which something is known.
+//! There is no socket and no clock. Threads that share this lock it for a short time when a request
+//! comes and when it ends, and then notify the requests that [`next`](Places::next) returns.
 
 pub mod queue;
 
@@ -22,27 +23,29 @@ use forebay_control::ranked::Turn;
 use forebay_control::shared::SharedCount;
 use std::collections::VecDeque;
 
-/// A group of upstreams, and those that wait for one of them. `T` is how one of these is told.
+/// A group of upstreams, and the requests that wait for one of them. `T` is the means to notify such
+/// a request.
 #[derive(Debug)]
 pub struct Places<T> {
     group: UpstreamGroup,
     queue: UpstreamQueue<T>,
-    /// Whether each may have so much under way only.
+    /// Whether the number of requests under way to each upstream is limited.
     is_bounded: bool,
-    /// Places of each upstream that requests of a rank may not have; none at the end.
+    /// The number of places of each upstream that requests of a rank may not take, by rank; the last
+    /// entry holds for all lower ranks.
     kept: Vec<u32>,
-    /// For as long may a request wait.
+    /// How long a request may wait.
     most_wait_ns: u64,
     displaced: VecDeque<T>,
-    /// The rank of a request that has found no place, and when, if none was given back since: of the highest rank
-    /// among the last.
+    /// The rank of a request that has found no place, and when, if no place was given back since. Of
+    /// several, the highest rank among the latest counts.
     lacked: Option<(u8, u64)>,
-    /// How many wait in other processes.
+    /// The count of requests that wait in other processes.
     shared: Option<SharedCount>,
 }
 
-/// For so long it counts that a request has found no place: longer than from one look at a body that is late to
-/// the next.
+/// How long a request that has found no place is remembered. This is longer than the time between two
+/// checks of a body that is late.
 const LACKED_NS: u64 = 2_000_000_000;
 
 /// A request that was begun; it must be [ended](Places::end).
@@ -50,7 +53,7 @@ const LACKED_NS: u64 = 2_000_000_000;
 pub struct Begun {
     /// The upstream that is asked.
     pub member: MemberIndex,
-    /// When, in nanoseconds.
+    /// When the request was begun, in nanoseconds.
     since_ns: u64,
     turn: Option<Turn>,
     is_tunnel: bool,
@@ -58,13 +61,13 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// Its connection has become a tunnel: how long that lasts says nothing of what a request costs. Says whether it was
-    /// none before.
+    /// Notes that the connection has become a tunnel, whose duration shows nothing of what a request
+    /// costs. Returns whether it was none before.
     pub fn becomes_tunnel(&mut self) -> bool {
         !std::mem::replace(&mut self.is_tunnel, true)
     }
 
-    /// Its answer is an error of the application.
+    /// Notes that the answer is an error of the application.
     pub fn is_error(&mut self) {
         self.is_error = true;
     }
@@ -73,7 +76,7 @@ impl Begun {
         Begun { member, since_ns, turn, is_tunnel: false, is_error: false }
     }
 
-    /// What an end says of how much its upstream usefully has under way.
+    /// What the end of the request shows about the useful number of requests under way.
     fn outcome(&self, told: HealthSign) -> AnswerQuality {
         match told {
             HealthSign::Nothing => AnswerQuality::Unknown,
@@ -84,26 +87,26 @@ impl Begun {
     }
 }
 
-/// What becomes of a request.
+/// The outcome of asking for a place.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// It is begun.
+    /// The request is begun.
     Begun(Begun),
-    /// It waits, and is told later.
+    /// The request waits, and is notified later.
     Waits(WaiterId),
 }
 
-/// The time on two clocks that never go back.
+/// The time on two monotonic clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clocks {
-    /// In milliseconds: that of health and checks.
+    /// The clock of health and checks, in milliseconds.
     pub ms: u64,
-    /// In nanoseconds: how long something waits and takes.
+    /// The clock of waits and durations, in nanoseconds.
     pub ns: u64,
 }
 
 impl<T> Places<T> {
-    /// As the settings say. `seed` is any number, and should be secret.
+    /// Places with these settings. `seed` is any number, and should be secret.
     pub fn new(settings: &settings::GroupSettings, seed: u64, now_ms: u64) -> Places<T> {
         Places {
             group: UpstreamGroup::new(settings, seed, now_ms),
@@ -117,8 +120,9 @@ impl<T> Places<T> {
         }
     }
 
-    /// What is under way to each upstream, and what waits, is counted there from now on, too: what other processes
-    /// have counts, and what waits there takes its turn.
+    /// Counts what is under way to each upstream, and what waits, in these shared counts, too, from
+    /// now on. What other processes have under way counts here, and their waiting requests have their
+    /// turn.
     pub fn share(
         &mut self,
         members: impl IntoIterator<Item = Option<SharedCount>>,
@@ -130,18 +134,18 @@ impl<T> Places<T> {
         self.show_waiting();
     }
 
-    /// Whether something that waits in another process is before a request of this rank.
+    /// Whether a request that waits in another process goes before one of this rank.
     fn is_behind_others(&self, rank: u8, now: Clocks) -> bool {
         self.shared.is_some_and(|shared| shared.is_behind(rank, now.ms))
     }
 
-    /// Shows others what waits.
+    /// Shows other processes which ranks wait here.
     fn show_waiting(&self) {
         self.shared.iter().for_each(|shared| shared.set_waiting(self.queue.ranks_waiting()));
     }
 
-    /// Takes over other settings, of the same upstreams, and other shares of the ranks. What is under way
-    /// stays, and what waits stays in its place.
+    /// Takes over other settings for the same upstreams, and other shares of the ranks. What is under
+    /// way stays, and what waits keeps its place.
     pub fn set(&mut self, settings: &settings::GroupSettings, shares: &[f64], now_ms: u64) {
         self.group.set(settings, now_ms);
         self.queue.set_shares(shares);
@@ -156,15 +160,16 @@ impl<T> Places<T> {
         &self.group
     }
 
-    /// The same. What waits is looked at by [`next`](Places::next) afterwards.
+    /// The upstreams, for changes. The caller calls [`next`](Places::next) afterwards for the waiting
+    /// requests.
     pub fn group_mut(&mut self) -> &mut UpstreamGroup {
         &mut self.group
     }
 
-    /// A request comes, or one that was asked elsewhere comes again.
+    /// Asks for a place, for a new request or for one that another upstream did not answer.
     ///
     /// # Errors
-    /// Why it is not asked.
+    /// Why the request gets none.
     pub fn ask(
         &mut self,
         asking: Asking,
@@ -189,7 +194,7 @@ impl<T> Places<T> {
             {
                 let turn = self.queue.pass(asking.owner, again)?;
                 match self.begin(&asking, turn, now) {
-                    // another process was faster
+                    // another process has taken the place
                     Err(Unavailable::Full) => {}
                     begun => return begun.map(Placement::Begun),
                 }
@@ -199,7 +204,7 @@ impl<T> Places<T> {
         }
         let rank = asking.owner.rank;
         let pushed = self.queue.push(asking, now.ns, item);
-        // who is over the bound of an agent would not be helped by a place
+        // a request that an agent's limit refuses would not be helped by a free place
         if !matches!(pushed, Err(QueueRefusal::Limited { .. })) {
             self.lacks(rank, now.ns);
         }
@@ -209,14 +214,14 @@ impl<T> Places<T> {
         Ok(Placement::Waits(id))
     }
 
-    /// Whether a request of this rank need not wait where there is room for it: none waits, or only some for which
-    /// there is none, because more is kept from them.
+    /// Whether a request of this rank need not wait where there is room for it: no request waits, or
+    /// only such for which there is no room, because more places are kept from them.
     fn passes(&self, rank: u8) -> bool {
         let first = self.queue.ranks_waiting().trailing_zeros() as u8;
         self.queue.is_empty() || (rank < first && self.kept_from(rank) < self.kept_from(first))
     }
 
-    /// A request of this rank has found no place.
+    /// Notes that a request of this rank has found no place.
     fn lacks(&mut self, rank: u8, now_ns: u64) {
         let is_higher = |(of, ns): (u8, u64)| of < rank && now_ns.saturating_sub(ns) < LACKED_NS;
         if !self.lacked.is_some_and(is_higher) {
@@ -241,7 +246,7 @@ impl<T> Places<T> {
         begun
     }
 
-    /// Which is asked.
+    /// Picks the upstream.
     fn pick(&mut self, asking: &Asking, now: Clocks) -> Result<MemberIndex, Unavailable> {
         if let Some(wanted) = asking.wanted()
             && self.group.begin_at(wanted, now.ms)
@@ -251,7 +256,7 @@ impl<T> Places<T> {
         self.group.begin(asking.key, asking.tried(), now.ms)
     }
 
-    /// A request that was begun is over.
+    /// Ends a request that was begun.
     pub fn end(&mut self, begun: Begun, told: HealthSign, now: Clocks) {
         let ns = now.ns.saturating_sub(begun.since_ns);
         match begun.is_tunnel {
@@ -268,14 +273,15 @@ impl<T> Places<T> {
         }
     }
 
-    /// One that waits leaves. Says whether it still did: if not, it has been told.
+    /// Ends the wait of a request. Returns whether it still waited; if not, its outcome is known
+    /// already.
     pub fn leave(&mut self, id: WaiterId) -> bool {
         let has_left = self.queue.remove(id).is_some();
         self.show_waiting();
         has_left
     }
 
-    /// The next of those that wait of which something is known: it is begun, or will not be.
+    /// The next waiting request whose outcome is known: it is begun, or will not be.
     pub fn next(&mut self, now: Clocks) -> Option<(T, Result<Begun, Unavailable>)> {
         if let Some(item) = self.displaced.pop_front() {
             return Some((item, Err(Unavailable::Full)));
@@ -289,7 +295,8 @@ impl<T> Places<T> {
             last = self.last_with_room(highest, now);
         }
         match self.group.has_room(now.ms) {
-            // before one leaves the queue: another process may be faster
+            // room is reserved before a request leaves the queue, because another process may be
+            // faster
             Ok(()) if !self.group.hold(now.ms) => return None,
             Err(Unavailable::Full) => return None,
             _ => {}
@@ -302,7 +309,8 @@ impl<T> Places<T> {
     fn begin_next(&mut self, last: u8, now: Clocks) -> Option<(T, Result<Begun, Unavailable>)> {
         let (waiting, turn) = self.queue.pop_down_to(last, now.ns)?;
         self.show_waiting();
-        // the loop that keeps its time may not have looked yet, and its place is better used
+        // the loop that watches its deadline may be late, and another request makes better use of the
+        // place
         if now.ns.saturating_sub(waiting.since_ns) > self.most_wait_ns {
             self.queue.ended(turn, 0);
             return Some((waiting.item, Err(Unavailable::Late)));
@@ -311,13 +319,13 @@ impl<T> Places<T> {
         Some((waiting.item, begun))
     }
 
-    /// Places of each upstream that a request of this rank may not have.
+    /// The number of places of each upstream that a request of this rank may not take.
     fn kept_from(&self, rank: u8) -> u32 {
         self.kept.get(usize::from(rank)).or(self.kept.last()).copied().unwrap_or_default()
     }
 
-    /// The lowest rank of those that wait for which there is room, or the highest. What is kept from that is kept from
-    /// all that are considered next.
+    /// The lowest waiting rank for which there is room, or the highest. The places that are kept from
+    /// that rank are kept from all that are considered next.
     fn last_with_room(&mut self, highest: u8, now: Clocks) -> u8 {
         if self.kept.is_empty() {
             self.group.keep_back(0);
@@ -328,7 +336,7 @@ impl<T> Places<T> {
             (highest + 1..u32::BITS as u8).rev().filter(|rank| waiting >> rank & 1 == 1);
         let lower = ranks.find(|rank| {
             self.group.keep_back(self.kept_from(*rank));
-            // that there is nothing to ask is said in any order
+            // a failure for lack of upstreams may be reported in any order
             self.group.has_room(now.ms) != Err(Unavailable::Full)
         });
         let last = lower.unwrap_or(highest);
@@ -336,36 +344,36 @@ impl<T> Places<T> {
         last
     }
 
-    /// How many wait.
+    /// The number of waiting requests.
     pub fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether a request lacks a place that one of this rank has: one that comes no later in the order of ranks
-    /// waits, or has found none a moment ago, and none was given back since.
+    /// Whether a request waits for a place because one of this rank has it: a request of the same or
+    /// a higher rank waits, or has found no place a moment ago, and none was given back since.
     pub fn is_short(&self, rank: u8, now: Clocks) -> bool {
         let is_of_now = |(of, ns)| of <= rank && now.ns.saturating_sub(ns) < LACKED_NS;
         (0..=rank).any(|of| self.waits_since(of).is_some()) || self.lacked.is_some_and(is_of_now)
     }
 
-    /// So much of a rank may be unfinished; `None` for no limit. A request that is refused is told
-    /// `retry_after_s`.
+    /// Limits the number of unfinished requests of a rank; `None` for no limit. The client of a
+    /// refused request gets `retry_after_s`.
     pub fn limit(&mut self, rank: u8, most: Option<u32>, retry_after_s: u32) {
         self.queue.limit(rank, most, retry_after_s);
     }
 
-    /// Since when the oldest of a rank waits, in nanoseconds.
+    /// When the oldest waiting request of a rank began to wait, in nanoseconds.
     pub fn waits_since(&self, rank: u8) -> Option<u64> {
         self.queue.waits_since(rank)
     }
 
-    /// What was counted of a rank.
+    /// The counts of a rank.
     pub fn counts(&self, rank: u8) -> QueueCounts {
         self.queue.counts(rank)
     }
 }
 
-/// Places of each upstream that requests of a rank may not have, by rank.
+/// The number of places of each upstream that requests of a rank may not take, by rank.
 fn kept(settings: &settings::GroupSettings) -> Vec<u32> {
     let last = settings.reserve.iter().filter_map(|one| one.rank).max();
     last.map_or_else(Vec::new, |last| (0..=last + 1).map(|rank| settings.kept_from(rank)).collect())
@@ -406,7 +414,7 @@ mod tests {
 
     const NOW: Clocks = Clocks { ms: 0, ns: 0 };
 
-    /// The numbers of those of which something is known now.
+    /// The requests whose outcome is known now, by number.
     fn told(places: &mut Places<u32>) -> Vec<(u32, Result<Begun, Unavailable>)> {
         std::iter::from_fn(|| places.next(NOW)).collect()
     }
@@ -444,7 +452,7 @@ mod tests {
         places.set(&settings(2, Some(2), 10), &[], 0);
         assert_eq!(told(&mut places).len(), 2);
         assert_eq!((places.waiting(), places.group().places()), (1, Some(4)));
-        // one that is out takes nothing, and when all are, none waits
+        // an upstream that is out takes nothing, and when all are out, no request waits
         places.group_mut().drain(0, true, 0);
         assert!(told(&mut places).is_empty());
         places.group_mut().drain(1, true, 0);
@@ -504,7 +512,7 @@ mod tests {
         assert!(matches!(places.ask(asking(1), at(0), || 0), Ok(Placement::Begun(_))));
         assert!(matches!(places.ask(asking(2), at(0), || 1), Ok(Placement::Waits(_))));
         assert!(places.is_short(2, at(0)) && !places.is_short(1, at(0)));
-        // the one of rank 2 gives way, and is not what is remembered
+        // the request of rank 2 gives way, and is not the one that is remembered
         assert!(matches!(places.ask(asking(1), at(10), || 2), Ok(Placement::Waits(_))));
         assert_eq!(places.ask(asking(2), at(20), || 3), Err(Unavailable::Full));
         assert!(places.is_short(1, at(20)) && !places.is_short(0, at(20)));
@@ -542,7 +550,7 @@ mod tests {
         assert_eq!((places.group().in_flight(0), places.group().places()), (100, None));
     }
 
-    /// With places that the ranks above keep from each, of one upstream.
+    /// Settings with places of one upstream that are reserved for each rank.
     fn keeping(in_flight: u32, reserve: &[u32]) -> settings::GroupSettings {
         let each = reserve.iter().enumerate().map(|(rank, &places)| settings::ClassReserve {
             class: rank.to_string().into(),
@@ -566,13 +574,13 @@ mod tests {
         let expected = [(3, true), (4, true), (5, false), (6, true), (7, false)];
         assert_eq!(begun, expected, "of the second rank there are two more, and one for the first");
         assert!(told(&mut places).is_empty());
-        // one ends: the first rank is next, and then whoever has room
+        // a request ends: the first rank is next, and then any with room
         let one = Begun::new(0, 0, None);
         places.end(one, HealthSign::Well, NOW);
         let next: Vec<_> = told(&mut places).into_iter().map(|(number, _)| number).collect();
         assert_eq!(next, [7]);
         assert_eq!(places.waiting(), 3);
-        // nothing is kept any more
+        // nothing is reserved any more
         places.set(&settings(1, Some(6), 10), &[], 0);
         assert_eq!(told(&mut places).len(), 2);
     }
@@ -589,12 +597,12 @@ mod tests {
         assert!(matches!(places.ask(asking(1), NOW, || 1), Ok(Placement::Waits(_))));
         assert!(matches!(places.ask(asking(0), NOW, || 2), Ok(Placement::Begun(_))));
         assert!(told(&mut places).is_empty() && places.waiting() == 1);
-        // without a place it takes that of the other in the queue
+        // without a free place it takes that of the other in the queue
         assert!(matches!(places.ask(asking(0), NOW, || 3), Ok(Placement::Waits(_))));
         assert!(matches!(told(&mut places)[..], [(1, Err(Unavailable::Full))]));
     }
 
-    /// As many as are learnt, up to `most`.
+    /// Settings where the number of places is learnt, up to `most`.
     fn learning(most: u32) -> settings::GroupSettings {
         let group = settings(1, Some(most), 100);
         let time = std::time::Duration::from_mins(5);
@@ -691,8 +699,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, ends and leaves when: every request is begun, told no, or waits; none waits
-        /// while there is room; and what is under way is counted.
+        /// For all sequences: every request is begun, refused, or waits; none waits while there is
+        /// room; and what is under way is counted.
         #[test]
         fn nobody_is_forgotten(
             steps in prop::collection::vec((0u8..6, 0u8..3, any::<prop::sample::Index>()), 1..200),

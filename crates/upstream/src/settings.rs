@@ -1,4 +1,4 @@
-//! What a person decides about applications behind.
+//! Settings of applications behind this server, as an operator decides them.
 
 pub(crate) mod upstream_address;
 
@@ -14,184 +14,188 @@ pub use crate::settings::upstream_address::{
     AddressError, HttpUpstream, LaunchedUpstream, ServicePlace, UpstreamAddress,
 };
 
-/// Which upstream is asked next.
+/// The way of balancing: which upstream gets the next request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// One after the other.
+    /// The upstreams in turn.
     RoundRobin,
     /// The one with the fewest requests under way.
     #[default]
     Least,
-    /// Of two that are drawn, the one with fewer.
+    /// The one with fewer requests under way, of two that are drawn.
     TwoChoices,
-    /// The same for the same key, unless it has far more than its share.
+    /// The same upstream for the same key, unless that has far more than its share.
     Hash,
 }
 
-/// What decides where requests go that are balanced by hash.
+/// The key by which requests are balanced with [`Balance::Hash`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum BalanceKey {
-    /// The client.
+    /// The client's address.
     #[default]
     Client,
-    /// The target.
+    /// The target of the request.
     Url,
-    /// A cookie; the client, if it has none.
+    /// The value of this cookie; the client's address for a request without it.
     Cookie(Box<str>),
 }
 
 /// Idle connections to one upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAliveSettings {
-    /// So many at most; 0 keeps none.
+    /// The largest number of idle connections; 0 keeps none.
     pub connections: u32,
-    /// For so long.
+    /// How long an idle connection is kept.
     pub idle: Duration,
 }
 
-/// Requests that wait while all upstreams have as much under way as they may.
+/// The queue of requests that wait while all upstreams have as many under way as they may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueSettings {
-    /// So many at most; with 0 none does.
+    /// The largest number of waiting requests; with 0 none waits.
     pub requests: u32,
-    /// For so long.
+    /// The longest wait.
     pub time: Duration,
-    /// What becomes of those that find none that takes connections.
+    /// What happens to requests while no upstream takes connections.
     pub down: WhenDown,
 }
 
-/// What becomes of requests for upstreams that take no connections, and have answered before.
+/// What happens to requests for upstreams that take no connections, and have answered before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenDown {
-    /// They fail at once.
+    /// The requests fail at once.
     #[default]
     Fail,
-    /// They wait for one, as others wait for a place.
+    /// The requests wait for an upstream, as others wait for a place.
     Wait,
 }
 
 /// How long an upstream may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
-    /// Until there is a connection.
+    /// The time until there is a connection.
     pub connect: Duration,
-    /// From the last byte of the request to the last byte of the answer's head.
+    /// The time from the last byte of the request to the last byte of the answer's head.
     pub head: Duration,
-    /// For the body of a request whose place others want, and a second more for each 500 bytes of it.
+    /// The time for a request's body while others want the place; a second more is added for each 500
+    /// bytes.
     pub body: Duration,
-    /// Between two bytes of a body, in either direction.
+    /// The time between two bytes of a body, in either direction.
     pub silence: Duration,
 }
 
-/// Places of each upstream that a class, and those before it in the order, have for themselves.
+/// Places of each upstream that are reserved for a class and those of a higher rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassReserve {
-    /// What the class is called.
+    /// The name of the class.
     pub class: Box<str>,
-    /// Which place it has in the order, where that is known.
+    /// The rank of the class, where it is known.
     pub rank: Option<u8>,
-    /// So many.
+    /// The number of places.
     pub places: u32,
 }
 
-/// When and how upstreams are asked whether they are well.
+/// Health checks: when and how upstreams are asked whether they are well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheckSettings {
-    /// For this path.
+    /// The path that is requested.
     pub path: Box<str>,
-    /// So often.
+    /// The interval between two checks.
     pub interval: Duration,
-    /// It is well if it answers with one of these, bounds included.
+    /// The statuses of an upstream that is well, as ranges with both bounds included.
     pub statuses: Vec<(u16, u16)>,
 }
 
-/// What is said of a client's address before anything else (PROXY protocol).
+/// The version of the PROXY protocol, which announces the client's address before anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyProtocol {
-    /// In a line.
+    /// The version with a line of text.
     V1,
-    /// In bytes.
+    /// The binary version.
     V2,
 }
 
-/// How upstreams are spoken with through TLS.
+/// TLS to upstreams.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UpstreamTlsSettings {
-    /// Files of certificates that are trusted, of authorities or of the upstreams themselves; those of the system if
-    /// there are none.
+    /// The files of trusted certificates, of authorities or of the upstreams themselves. The
+    /// certificates of the system are trusted if there are none.
     pub authorities: Vec<PathBuf>,
-    /// For which name their certificate must be, and which they are told; that of their address without it.
+    /// The name that the upstreams' certificates must be for, and that is sent as SNI; the name of
+    /// their address without it.
     pub name: Option<Box<str>>,
-    /// The files of the certificate that is shown to them, and of its key.
+    /// The files of the client certificate and of its key.
     pub shows: Option<(PathBuf, PathBuf)>,
-    /// TLS 1.3 only; 1.2 else, too.
+    /// Whether only TLS 1.3 is spoken; TLS 1.2 is, too, otherwise.
     pub is_1_3: bool,
-    /// Whether their certificate is looked at.
+    /// Whether the upstreams' certificates are verified.
     pub verifies: bool,
 }
 
-/// Several upstreams that do the same.
+/// A group of upstreams for the same application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSettings {
-    /// Where they are; at least one. The last [`backups`](GroupSettings::backups) are asked only while none of the
-    /// others is well.
+    /// The addresses; at least one. The last [`backups`](GroupSettings::backups) are asked only while
+    /// none of the others is well.
     pub to: Vec<UpstreamAddress>,
-    /// How many of them are backups.
+    /// The number of backups.
     pub backups: usize,
-    /// What each gets beside the others, in their order; 1 where there is none.
+    /// The weight of each, in the order of the addresses; 1 where there is none.
     pub weights: Vec<u16>,
-    /// Which is asked.
+    /// How the upstream for a request is chosen.
     pub balance: Balance,
-    /// By what, if that is by hash.
+    /// The key, if that is by hash.
     pub key: BalanceKey,
-    /// Requests under way to each, at most.
+    /// The largest number of requests under way to each.
     pub in_flight: Option<u32>,
-    /// Where it is learnt how many these should be: at least so many, and no more than `in_flight`.
+    /// The lower bound of that number where it is learnt; `in_flight` is the upper one. `None` if it
+    /// is not learnt.
     pub in_flight_from: Option<u32>,
-    /// Which of these are for no lower classes.
+    /// The places of these that are reserved for classes.
     pub reserve: Vec<ClassReserve>,
-    /// Those that wait while all have as many.
+    /// The queue of requests that wait while all upstreams are full.
     pub queue: QueueSettings,
-    /// Idle connections to each.
+    /// The idle connections to each.
     pub keep_alive: KeepAliveSettings,
-    /// How long each may take.
+    /// How long each upstream may take.
     pub timeouts: UpstreamTimeouts,
-    /// How often one request is sent again, at most.
+    /// The largest number of retries of one request.
     pub retries: u32,
-    /// How many requests of all may be sent again, in thousandths.
+    /// The retries allowed over all requests, in thousandths.
     pub retry_permille: u32,
-    /// So many failures in a row put one out; 0 never does.
+    /// How many failures in a row put an upstream out; 0 never does.
     pub max_fails: u32,
-    /// For so long, at first, and then twice as long each time.
+    /// The first time out, which doubles with each failed trial.
     pub fail_time: Duration,
-    /// In so long one that is back gets its whole share.
+    /// The time in which an upstream that is back reaches its whole share.
     pub slow_start: Duration,
-    /// Whether they are asked before there are requests for them.
+    /// The health checks, if there are any.
     pub check: Option<HealthCheckSettings>,
-    /// Whether a client that has shut down writing has left.
+    /// Whether a client that has shut down writing counts as gone.
     pub abort_on_close: bool,
-    /// How they are spoken with through TLS; `None` if they are not.
+    /// TLS to the upstreams; `None` without.
     pub tls: Option<Box<UpstreamTlsSettings>>,
-    /// Whether HTTP/2 is spoken with them.
+    /// Whether the upstreams are asked over HTTP/2.
     pub http2: bool,
-    /// So many connections of it to each, which requests share; `None` if each request has one for itself.
+    /// The number of HTTP/2 connections to each that requests share; `None` if each request has its
+    /// own.
     pub http2_connections: Option<u32>,
 }
 
 impl GroupSettings {
-    /// The classes are in this order.
+    /// Fills in the ranks of the reserved classes.
     pub fn order_classes(&mut self, rank: impl Fn(&str) -> Option<u8>) {
         self.reserve.iter_mut().for_each(|one| one.rank = rank(&one.class));
     }
 
-    /// Places of each upstream that requests of a rank may not have.
+    /// The number of places of each upstream that requests of a rank may not take.
     pub fn kept_from(&self, rank: u8) -> u32 {
         let higher = self.reserve.iter().filter(|one| one.rank.is_some_and(|of| of < rank));
         higher.fold(0, |kept, one| kept.saturating_add(one.places))
     }
 
-    /// Whether both have the same upstreams, and know the same of them: what is decided about these is,
-    /// and not what is decided about a request. Then they share them.
+    /// Whether both groups have the same upstreams, and agree in all settings about upstreams; those
+    /// about single requests may differ. Such groups share what is known of the upstreams.
     pub fn shares_with(&self, other: &GroupSettings) -> bool {
         let shared = |group: &GroupSettings| GroupSettings {
             key: BalanceKey::default(),
@@ -205,34 +209,35 @@ impl GroupSettings {
     }
 }
 
-/// What becomes of the bodies of requests.
+/// Limits on the bodies of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodySettings {
-    /// They may have so many bytes.
+    /// The largest body, in bytes.
     pub most_bytes: u64,
-    /// One with so many is collected before an application is asked that speaks FastCGI.
+    /// The largest body, in bytes, that is collected in memory before a FastCGI application is asked.
     pub spool_bytes: u64,
 }
 
-/// What becomes of schemes that sign in a connection (NTLM, Negotiate) and not a request.
+/// How authentication schemes that sign in a connection and not a request are treated (NTLM,
+/// Negotiate).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConnectionAuth {
-    /// The connection on which a client signs in is that client's connection's alone.
+    /// A connection on which a client signs in is used for that client's connection alone.
     #[default]
     Bind,
-    /// The upstream looks at each request: connections are shared whatever is said on them.
+    /// The upstream authenticates each request, so connections are shared whatever is sent on them.
     Request,
-    /// No client is offered such a scheme.
+    /// The offer of such a scheme is not passed to clients.
     Refuse,
 }
 
-/// What answers where an upstream has answered with an error.
+/// Which error page a client gets when an upstream answers with an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Errors {
-    /// The upstream.
+    /// The page of the upstream.
     #[default]
     Theirs,
-    /// The site, with its page for the status.
+    /// The page of the site for the status.
     Ours,
 }
 
@@ -241,51 +246,53 @@ pub enum Errors {
 pub struct ProxySettings {
     /// The upstreams that answer.
     pub group: GroupSettings,
-    /// What they are told.
+    /// How requests are written for them.
     pub request: request::RequestSettings,
     /// The bodies of requests.
     pub bodies: BodySettings,
-    /// Whether addresses and cookies in answers are rewritten to lead back here.
+    /// Whether addresses and cookies in answers are rewritten to lead to this server.
     pub rewrites: bool,
     /// How large the heads of answers may be.
     pub limits: ResponseHeadLimits,
     /// Which error pages clients see.
     pub errors: Errors,
-    /// What becomes of schemes that sign in a connection.
+    /// How authentication schemes that sign in a connection are treated.
     pub connection_auth: ConnectionAuth,
-    /// What is said of the client first.
+    /// The PROXY protocol header that connections begin with, if any.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// So much of an answer is received before its client takes it, in bytes.
+    /// How much of an answer is received before its client takes it, in bytes.
     pub buffer_bytes: u64,
-    /// It answers no requests, but says which may pass.
+    /// The settings of a server that answers no requests itself, but decides which may pass.
     pub authority: Option<ForwardAuthSettings>,
 }
 
-/// What is asked of a server that says which requests may pass, and what becomes of its answer.
+/// Forward authentication: what is asked of the server that decides which requests may pass, and how
+/// its answer is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardAuthSettings {
-    /// The path, decoded, and the query that it is asked for.
+    /// The decoded path of the subrequest.
     pub path: Box<[u8]>,
-    /// The query.
+    /// The query of the subrequest.
     pub query: Option<Box<[u8]>>,
-    /// Fields of its answer that the request has from then on, instead of the client's.
+    /// The fields of the server's answer that replace the client's in the request.
     pub copy: Vec<FieldName>,
-    /// Where people go whom it does not know. Without it they get its answer.
+    /// The address to which a client that is not signed in is redirected. Without it the client gets
+    /// the server's answer.
     pub sign_in: Option<Box<[SignInPart]>>,
 }
 
-/// A part of the address where people sign in.
+/// A part of the sign-in address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignInPart {
-    /// These characters.
+    /// Fixed text.
     Text(Box<str>),
-    /// `http` or `https`, as the client came.
+    /// The scheme of the client's request, `http` or `https`.
     Scheme,
     /// The host that the client has asked for.
     Host,
-    /// The path.
+    /// The path of the client's request.
     Path,
-    /// The query with its question mark, or nothing.
+    /// The client's query with its question mark, or nothing.
     Query,
 }
 
@@ -294,7 +301,7 @@ pub enum SignInPart {
 pub struct FastCgiSettings {
     /// The upstreams that answer.
     pub group: GroupSettings,
-    /// What they are told.
+    /// How requests are written for them.
     pub request: fastcgi::ScriptSettings,
     /// The bodies of requests.
     pub bodies: BodySettings,
@@ -302,62 +309,63 @@ pub struct FastCgiSettings {
     pub limits: ResponseHeadLimits,
     /// Which error pages clients see.
     pub errors: Errors,
-    /// So much of an answer is received before its client takes it, in bytes.
+    /// How much of an answer is received before its client takes it, in bytes.
     pub buffer_bytes: u64,
-    /// The path at which php-fpm says how many workers it has.
+    /// The path of php-fpm's status page, which has the number of workers.
     pub status: Option<Box<str>>,
 }
 
 /// A route to receivers: processes that get requests with their sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandOverSettings {
-    /// The receivers. The time for a connection is that until one has taken a request, the time for a head that until
-    /// the request is done.
+    /// The receivers. Here the `connect` time lasts until a receiver has taken a request, and the
+    /// `head` time until the request is done.
     pub group: GroupSettings,
-    /// Whether they keep the connections.
+    /// Whether receivers keep the connections.
     pub keeps: bool,
-    /// Whether one that has read an offer has taken the request, and need not say so.
+    /// Whether a receiver that has read an offer has taken the request, and need not confirm it.
     pub taken_by_reading: bool,
-    /// How requests are passed on whose client's socket is of no use to them, if they are.
+    /// How requests are passed on when the client's socket is of no use to a receiver; `None` if they
+    /// are not.
     pub relay: Option<Box<ProxySettings>>,
 }
 
 /// A route to a handler: code of the program that the server is a part of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InsideSettings {
-    /// No upstreams.
+    /// A group without upstreams.
     pub group: GroupSettings,
-    /// The handler.
+    /// The code of the handler.
     pub code: InsideCode,
-    /// Its bounds.
+    /// The handler's limits.
     pub limits: HandlerLimits,
 }
 
 /// A route to servers that are given the bytes of connections as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpSettings {
-    /// The servers. The time of silence is that of both directions.
+    /// The servers. The `silence` time counts both directions together.
     pub group: GroupSettings,
-    /// What is said of the client first.
+    /// The PROXY protocol header that connections begin with, if any.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// Of a connection of which one direction has ended the other may be silent for so long.
+    /// How long one direction may be silent after the other has ended.
     pub half_close: Duration,
-    /// A connection may last for so long.
+    /// The longest lifetime of a connection.
     pub lifetime: Option<Duration>,
 }
 
 /// A route to an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplicationSettings {
-    /// One that speaks HTTP.
+    /// An application that speaks HTTP.
     Proxy(ProxySettings),
-    /// One that speaks FastCGI.
+    /// An application that speaks FastCGI.
     FastCgi(FastCgiSettings),
-    /// One that is given sockets.
+    /// Receivers, which are given sockets.
     HandOver(HandOverSettings),
     /// Code of this process.
     Inside(InsideSettings),
-    /// Servers that are given bytes as they are.
+    /// Servers that are given the bytes of connections as they are.
     Tcp(TcpSettings),
 }
 
@@ -395,12 +403,12 @@ impl ApplicationSettings {
         }
     }
 
-    /// What becomes of the bodies of requests.
+    /// The limits on the bodies of requests.
     pub fn bodies(&self) -> BodySettings {
         match self {
             ApplicationSettings::Proxy(proxy) => proxy.bodies,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.bodies,
-            // they stay in the socket
+            // the body stays in the client's socket, so there is nothing to limit
             ApplicationSettings::HandOver(_) | ApplicationSettings::Tcp(_) => {
                 BodySettings { most_bytes: u64::MAX, spool_bytes: 0 }
             }
@@ -410,12 +418,12 @@ impl ApplicationSettings {
         }
     }
 
-    /// Whether paths with several readings are passed as they were sent.
+    /// Whether paths that can be read in several ways are passed on as they were sent.
     pub fn passes(&self) -> bool {
         let ambiguous = match self {
             ApplicationSettings::Proxy(proxy) => proxy.request.ambiguous,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.request.ambiguous,
-            // they see what was sent
+            // these get the path as it was sent in any case
             ApplicationSettings::HandOver(_)
             | ApplicationSettings::Inside(_)
             | ApplicationSettings::Tcp(_) => Ambiguous::Refuse,
@@ -434,7 +442,7 @@ impl ApplicationSettings {
         }
     }
 
-    /// So much of an answer is received before its client takes it, in bytes.
+    /// How much of an answer is received before its client takes it, in bytes.
     pub fn buffer_bytes(&self) -> u64 {
         match self {
             ApplicationSettings::Proxy(proxy) => proxy.buffer_bytes,
@@ -445,7 +453,7 @@ impl ApplicationSettings {
         }
     }
 
-    /// What one that speaks HTTP has alone.
+    /// The settings that only an application that speaks HTTP has.
     pub fn proxy(&self) -> Option<&ProxySettings> {
         match self {
             ApplicationSettings::Proxy(proxy) => Some(proxy),
@@ -456,7 +464,7 @@ impl ApplicationSettings {
         }
     }
 
-    /// What applications that speak FastCGI have alone.
+    /// The settings that only an application that speaks FastCGI has.
     pub fn fastcgi(&self) -> Option<&FastCgiSettings> {
         match self {
             ApplicationSettings::FastCgi(fastcgi) => Some(fastcgi),
@@ -467,7 +475,7 @@ impl ApplicationSettings {
         }
     }
 
-    /// What servers that are given bytes as they are have alone.
+    /// The settings that only servers that are given bytes as they are have.
     pub fn tcp(&self) -> Option<&TcpSettings> {
         match self {
             ApplicationSettings::Tcp(tcp) => Some(tcp),
@@ -478,7 +486,7 @@ impl ApplicationSettings {
         }
     }
 
-    /// What connections begin with that are for one client.
+    /// The PROXY protocol header that connections begin with; such a connection is for one client.
     pub fn proxy_protocol(&self) -> Option<ProxyProtocol> {
         match self {
             ApplicationSettings::Proxy(proxy) => proxy.proxy_protocol,

@@ -1,11 +1,13 @@
-//! Bodies of requests on disk: what is collected before an application is asked, and is too much for memory.
+//! The spool: bodies of requests on disk, which are collected before an application is asked and do
+//! not fit in memory.
 //!
-//! Each body is a file without a name in one directory: nobody else finds it, and nothing of it is left when the
-//! exchange is over or the process is killed. All bodies together have a bound, and so have their descriptors.
+//! Each body is an unnamed file in one directory: no other process finds it, and nothing of it is
+//! left when the exchange is over or the process is killed. All bodies together have a limit, and so
+//! do their descriptors.
 //!
-//! What a disk does may take its time, so one thread does it, which starts with the first body; it makes, writes,
-//! reads and closes the files. A loop, thread or fiber that waits for that waits for a bell, as it waits for a
-//! socket. What is in the page cache is read where it is needed.
+//! A disk may be slow, so one thread does all of this: it starts with the first body, and makes,
+//! writes, reads and closes the files. A loop, thread or fiber waits for the thread by a bell, as it
+//! waits for a socket. Only what is in the page cache is read directly.
 
 use forebay_conn::SocketId;
 use forebay_sys::epoll::Bell;
@@ -20,13 +22,13 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-/// At most every so many milliseconds an operator is told that bodies find no room.
+/// The least time between two lines that tell the operator that the spool is full, in milliseconds.
 const TELL_MS: u64 = 10_000;
 
-/// So much of a body is written or read at a time.
+/// How much of a body is written or read at a time.
 pub(crate) const PART_BYTES: usize = 64 * 1024;
 
-/// Where bodies of requests are on disk, and how much they may have there.
+/// The directory for bodies of requests, and its limits.
 #[derive(Debug)]
 pub struct Spool {
     directory: OwnedFd,
@@ -34,33 +36,33 @@ pub struct Spool {
     bytes: AtomicU64,
     most_files: AtomicU64,
     files: AtomicU64,
-    /// When the operator was told last that there is no room.
+    /// When the operator last got a line that there is no room.
     told_ms: AtomicU64,
-    /// To the thread; `None` if there was none to be had.
+    /// The tasks for the thread; `None` if no thread could be started.
     tasks: OnceLock<Option<Sender<SpoolTask>>>,
 }
 
 /// Why a body cannot be on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoSpool {
-    /// The bodies there have as much as they may, or the disk has no more, or has failed.
+    /// The bodies have reached their limit, or the disk is full or has failed.
     Full,
-    /// There are as many of them as there are descriptors for.
+    /// There are no more descriptors for bodies.
     Descriptors,
 }
 
-/// The file of one body. One thing is done with it at a time.
+/// The file of one body. Only one operation is under way on it at a time.
 #[derive(Debug)]
 pub(crate) struct SpoolFile {
     /// `None` only while it is dropped.
     shared: Option<Arc<SharedFile>>,
     socket_id: SocketId,
     is_busy: bool,
-    /// What was given to be written.
+    /// The number of bytes that were given to be written.
     len: u64,
 }
 
-/// What the thread has of it, too.
+/// The part of a file that the thread shares.
 #[derive(Debug)]
 struct SharedFile {
     spool: Arc<Spool>,
@@ -70,18 +72,18 @@ struct SharedFile {
     reserved_bytes: AtomicU64,
 }
 
-/// What the thread has done.
+/// The result of a task.
 #[derive(Debug)]
 pub(crate) enum SpoolDone {
-    /// All that was given is written.
+    /// All bytes are written.
     Written,
-    /// These bytes are in the file from there on.
+    /// These bytes are in the file from `at` on.
     Read { at: u64, bytes: Vec<u8> },
-    /// It could not be done.
+    /// The task has failed.
     Failed,
 }
 
-/// What the thread is to do.
+/// A task of the thread.
 #[derive(Debug)]
 enum SpoolTask {
     Write {
@@ -93,12 +95,12 @@ enum SpoolTask {
         from: Arc<SharedFile>,
         at: u64,
     },
-    /// To close a large file may take its time, too.
+    /// closing a large file may take long, too
     Close(Arc<SharedFile>),
 }
 
 impl Spool {
-    /// In this directory, which is opened now and must be one in which files without a name can be made
+    /// A spool in this directory, which is opened now. Its file system must support unnamed files
     /// ([`try_out`](Spool::try_out)).
     ///
     /// # Errors
@@ -115,31 +117,32 @@ impl Spool {
         }))
     }
 
-    /// Makes a file there, as this process is now.
+    /// Makes a file in the directory, with the rights that this process has now.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Unsupported`] where the file system has no files without a name; else what the kernel says.
+    /// [`io::ErrorKind::Unsupported`] where the file system has no unnamed files; otherwise what the
+    /// kernel says.
     pub fn try_out(&self) -> io::Result<()> {
         unnamed::create(self.directory.as_fd()).map(drop)
     }
 
-    /// Whether what is written there stays in memory.
+    /// Whether the file system is in memory.
     pub fn is_in_memory(&self) -> bool {
         unnamed::is_in_memory(self.directory.as_fd()).unwrap_or_default()
     }
 
-    /// So much may be there from now on. What is there stays.
+    /// Changes the limits. Bodies that are there stay.
     pub fn set(&self, most_bytes: u64, most_files: u64) {
         self.most_bytes.store(most_bytes, Ordering::Relaxed);
         self.most_files.store(most_files, Ordering::Relaxed);
     }
 
-    /// What the bodies have there.
+    /// The number of bytes on disk.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// A file for a body, of which nothing is there yet.
+    /// A new, empty file for a body.
     pub(crate) fn file(self: &Arc<Self>) -> Result<SpoolFile, NoSpool> {
         if !charge(&self.files, 1, &self.most_files) {
             return Err(NoSpool::Descriptors);
@@ -173,7 +176,7 @@ impl Spool {
         sent.and_then(Result::ok).ok_or(NoSpool::Full)
     }
 
-    /// The operator is told why bodies find no room, though not for each.
+    /// Writes a line for the operator that there is no room, and why; not for each body.
     fn tell(&self, why: impl FnOnce() -> String) {
         let (now_ms, told_ms) = (clock::coarse_ms(), self.told_ms.load(Ordering::Relaxed));
         let is_due = told_ms == 0 || now_ms.saturating_sub(told_ms) >= TELL_MS;
@@ -185,7 +188,7 @@ impl Spool {
     }
 }
 
-/// Counts `more`, if it may be so much.
+/// Adds `more` to the count, if the limit allows it.
 fn charge(count: &AtomicU64, more: u64, most: &AtomicU64) -> bool {
     let most = most.load(Ordering::Relaxed);
     let counted = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
@@ -199,22 +202,22 @@ impl SpoolFile {
         self.shared.as_ref()
     }
 
-    /// Becomes readable when the thread has done something.
+    /// The descriptor that becomes readable when the thread has done a task.
     pub(crate) fn bell(&self) -> Option<(SocketId, BorrowedFd<'_>)> {
         Some((self.socket_id, self.shared()?.bell.as_fd()))
     }
 
-    /// Whether something is being done with it.
+    /// Whether an operation is under way.
     pub(crate) fn is_busy(&self) -> bool {
         self.is_busy
     }
 
-    /// What was given to be written, in bytes.
+    /// The number of bytes that were given to be written.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Has this written behind what is there. Not while it is busy.
+    /// Appends these bytes to the file. Must not be called while it is busy.
     pub(crate) fn write(&mut self, bytes: Vec<u8>) -> Result<(), NoSpool> {
         let Some(shared) = self.shared() else { return Err(NoSpool::Full) };
         let (spool, more) = (&shared.spool, bytes.len() as u64);
@@ -229,8 +232,8 @@ impl SpoolFile {
         Ok(())
     }
 
-    /// Appends what is in memory of it from `at` on, at most as much as `out` has room for. Nothing if the disk must
-    /// be asked: [`read`](SpoolFile::read) does that.
+    /// Appends what is in the page cache from `at` on, at most as much as `out` has room for. Appends
+    /// nothing if the disk must be read: [`read`](SpoolFile::read) does that.
     pub(crate) fn append(&self, at: u64, out: &mut Vec<u8>) -> usize {
         let file = self.shared().and_then(|shared| shared.file.get());
         let most = usize::try_from(self.len - at.min(self.len)).unwrap_or(usize::MAX);
@@ -240,7 +243,7 @@ impl SpoolFile {
         file.and_then(append).unwrap_or_default()
     }
 
-    /// Has the next bytes from `at` on read. Not while it is busy.
+    /// Has the next bytes from `at` on read. Must not be called while it is busy.
     pub(crate) fn read(&mut self, at: u64) -> Result<(), NoSpool> {
         let Some(shared) = self.shared() else { return Err(NoSpool::Full) };
         shared.spool.give(SpoolTask::Read { from: Arc::clone(shared), at })?;
@@ -248,13 +251,13 @@ impl SpoolFile {
         Ok(())
     }
 
-    /// What was done since it was busy, if it was.
+    /// The result of the operation, once it is done.
     pub(crate) fn take(&mut self) -> Option<SpoolDone> {
         if !self.is_busy {
             return None;
         }
         let shared = self.shared()?;
-        // before it is looked: what is done afterwards rings again
+        // silenced before the look, so that a later result rings again
         shared.bell.silence();
         let done = shared.done.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         self.is_busy = false;
@@ -308,7 +311,7 @@ impl SharedFile {
 
 impl Drop for SharedFile {
     fn drop(&mut self) {
-        // its room is free when it is closed
+        // the room is free only once the file is closed
         drop(self.file.take());
         let reserved = self.reserved_bytes.load(Ordering::Relaxed);
         self.spool.bytes.fetch_sub(reserved, Ordering::Relaxed);
@@ -316,7 +319,7 @@ impl Drop for SharedFile {
     }
 }
 
-/// What the thread does until nobody can give it anything any more.
+/// The thread's loop, until no spool can send tasks any more.
 fn run(tasks: Receiver<SpoolTask>) {
     for task in tasks {
         match task {

@@ -1,4 +1,4 @@
-//! Files of bodies: what is written is read, their bounds hold, and nothing of them is left.
+//! Files of bodies: written bytes are read back, the limits hold, and nothing of the files is left.
 
 use super::*;
 use forebay_sys::poll::{self, PollInterest};
@@ -24,7 +24,7 @@ impl Drop for SpoolDirectory {
     }
 }
 
-/// Waits for what is being done.
+/// Waits until the operation is done.
 pub(crate) fn wait(file: &mut SpoolFile) -> SpoolDone {
     loop {
         if let Some(done) = file.take() {
@@ -35,7 +35,7 @@ pub(crate) fn wait(file: &mut SpoolFile) -> SpoolDone {
     }
 }
 
-/// Until so many bytes and files are counted.
+/// Waits until this many bytes and files are counted.
 fn until(spool: &Spool, bytes: u64, files: u64) {
     while (spool.bytes(), spool.files.load(Ordering::Relaxed)) != (bytes, files) {
         thread::yield_now();
@@ -72,7 +72,7 @@ fn all_bodies_together_have_a_bound() {
     assert_eq!(spool.file().unwrap_err(), NoSpool::Descriptors);
     assert_eq!(other.write(vec![1; 5]), Err(NoSpool::Full));
     other.write(vec![1; 4]).unwrap();
-    // one that is dropped while something is being done
+    // a file that is dropped while an operation is under way
     drop(one);
     until(&spool, 4, 1);
     wait(&mut other);

@@ -1,22 +1,22 @@
-//! What the next stage of this server is told: the head of the client's request as it is, without what was
-//! for the connection only, and with what was added here.
+//! The head of a request to the next stage of this server: the client's head as it is, without what
+//! was for the connection only, and with fields that are added here.
 //!
-//! | field | what it says |
+//! | field | content |
 //! |---|---|
-//! | `Forebay-Attempt` | which copy this is, from 1; asks for an acknowledgement (102). A ping has 0 |
-//! | `X-Request-Id` | under what name the request is known |
-//! | `traceparent`, `tracestate` | where the request stands in a trace, if this server does |
-//! | `X-Forwarded-For` | the client, alone |
-//! | `X-Forwarded-Proto` | whether it came through TLS |
-//! | `X-Forwarded-Host`, `-Port`, `-Prefix` | what a trusted proxy says of the client's address |
-//! | `Forebay-Class` | the name of its class, if there are several |
-//! | `Forebay-Local` | which address and port the client has reached, if an application may be told |
-//! | `Forebay-Port` | from which port the client has come, if an application may be told |
-//! | `Forebay-Overload` | how overloaded the server is, if it is, from 1 to 3 |
+//! | `Forebay-Attempt` | the number of the copy, from 1; asks for an acknowledgement (102). A ping has 0 |
+//! | `X-Request-Id` | the id of the request |
+//! | `traceparent`, `tracestate` | the position of the request in a trace, if this server takes part in it |
+//! | `X-Forwarded-For` | the client's address, alone |
+//! | `X-Forwarded-Proto` | whether the client came through TLS |
+//! | `X-Forwarded-Host`, `-Port`, `-Prefix` | what a trusted proxy says about the client's URL |
+//! | `Forebay-Class` | the name of the request's class, if there are several |
+//! | `Forebay-Local` | the address and port that the client has reached, if an application may get them |
+//! | `Forebay-Port` | the port from which the client has come, if an application may get it |
+//! | `Forebay-Overload` | the degree of overload from 1 to 3, if there is one |
 //! | `Forebay-Sent` | which of `for`, `proto`, `host`, `port`, `prefix` and `real-ip` a trusted proxy has sent, if any |
-//! | `Forebay-Tunnel` | which protocol the client has asked for by an extended CONNECT |
+//! | `Forebay-Tunnel` | the protocol that the client has asked for by an extended CONNECT |
 //!
-//! An answer to it may have `Forebay-Delay`: for how many milliseconds the request has waited before it was
+//! An answer may have `Forebay-Delay`: for how many milliseconds the request has waited before it was
 //! worked on. The answer to a ping has `Forebay-Configuration`.
 
 pub mod pings;
@@ -35,70 +35,72 @@ use forebay_http::trace_context::{self, ToldTrace};
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
-/// Which client asks, as the stage that received the request knows it.
+/// The client of a request, as the stage that received it knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'o> {
-    /// The client; unspecified if it is a Unix socket.
+    /// The client's address; unspecified for a Unix socket.
     pub client: IpAddr,
-    /// Whether it came through TLS, as trusted proxies tell it.
+    /// Whether the client came through TLS, as trusted proxies report it.
     pub is_secure: bool,
-    /// What a trusted proxy says of the client's address.
+    /// What a trusted proxy says about the client's URL.
     pub url: &'o ClientUrl<'o>,
-    /// Where the client has come to, if an application may be told.
+    /// The address that the client has reached, if an application may get it.
     pub local: Option<SocketAddr>,
-    /// The port that it has come from; 0 if that is not known, or no application may be told.
+    /// The client's port; 0 if that is not known, or no application may get it.
     pub port: u16,
-    /// Which fields about the client a trusted proxy has sent, if an application may be told: see [`sent_fields::names`].
+    /// The fields about the client that a trusted proxy has sent, if an application may get them: see
+    /// [`sent_fields::names`].
     pub sent: &'o [u8],
-    /// The name of its class; empty if there is one class only.
+    /// The name of the request's class; empty if there is only one class.
     pub class: &'o str,
     /// How overloaded the server is, from 0 to 3.
     pub overload: u8,
-    /// What it makes of its stream, by an extended CONNECT.
+    /// The protocol of the stream, if it is an extended CONNECT.
     pub tunnel: Option<Tunnel>,
     /// Whether an application takes other protocols.
     pub may_change: bool,
-    /// Under what name the request is known.
+    /// The id of the request.
     pub id: &'o [u8],
     /// The field in which proxies name their client, which is written anew.
     pub named: Option<&'o FieldName>,
-    /// Where the request stands in a trace; `None` if the client's word for that is passed on as it is.
+    /// The position of the request in a trace; `None` if the client's own fields for that are passed
+    /// on.
     pub trace: Option<ToldTrace>,
 }
 
-/// Bytes that are added to a head at most.
+/// The largest number of bytes that are added to a head.
 pub const ADDED_BYTES: usize = 839;
 
-/// Lines that are added to a head at most.
+/// The largest number of lines that are added to a head.
 pub const ADDED_LINES: usize = 15;
 
-/// The field that says of which class a request is: what the first stage has decided holds in all of them.
+/// The field with the class of a request. The decision of the first stage holds in all of them.
 const CLASS: &str = "Forebay-Class";
 
-/// The field of the answer to a ping that says of what version a stage is, and by which configuration it answers.
+/// The field with the version of a stage and its configuration, in the answer to a ping.
 pub const CONFIGURATION: &str = "Forebay-Configuration";
 
-/// The field that says where the client has come to.
+/// The field with the address that the client has reached.
 const LOCAL: &str = "Forebay-Local";
 
-/// The field that says from which port the client has come.
+/// The field with the client's port.
 const PORT: &str = "Forebay-Port";
 
-/// The field that says how overloaded the server is.
+/// The field with the degree of overload.
 const OVERLOAD: &str = "Forebay-Overload";
 
-/// The field that says what an extended CONNECT makes of the client's stream. The client is shown no answer to
-/// a key, and gets no 2xx but for a tunnel (RFC 8441 §4, §5): this is for the stage that asks the application.
+/// The field with the protocol of an extended CONNECT. The client gets no answer to a key, and no 2xx
+/// except for a tunnel (RFC 8441 §4, §5); the field is for the stage that asks the application.
 const TUNNEL: &str = "Forebay-Tunnel";
 
-/// What a field of HTTP/2 counts beside its bytes.
+/// What each field of HTTP/2 counts in addition to its bytes.
 pub const FIELD_BYTES: usize = forebay_http2::fields::FIELD_BYTES;
 
-/// Appends the head of a request to `out`. With the form of its path that was `judged` it is that which is asked
-/// for, in whatever form it came.
+/// Appends the head of a request to `out`. If `judged` is given, that form of the path is sent,
+/// whatever form came.
 ///
 /// # Errors
-/// The path is read in more than one way.
+/// The path can be read in more than one way.
 pub fn write(
     head: &Head<'_>,
     judged: Option<&[u8]>,
@@ -128,6 +130,7 @@ pub fn write(
     for (name, value) in head.fields() {
         let is_named_field = origin.named.is_some_and(|named| is_same(named.as_str(), name));
         let is_passed = match kind(name) {
+            // written anew below, with the client that is known here
             _ if is_named_field => false,
             FieldKind::Plain | FieldKind::Cookie | FieldKind::MaxForwards => true,
             FieldKind::Trailer => head.framing == Framing::Chunked,
@@ -210,7 +213,7 @@ pub fn write(
     match head.framing {
         Framing::Sized(length) => push(out, format_args!("Content-Length: {length}\r\n")),
         Framing::Chunked => line(out, "Transfer-Encoding", b"chunked"),
-        // an end that is withheld is that of a body: applications are told that it is empty
+        // a withheld end must be the end of a body, so an empty body is announced
         Framing::None if !is_safe || head.has(Name::ContentLength) => {
             line(out, "Content-Length", b"0");
         }
@@ -227,38 +230,39 @@ pub fn write(
         given: Box::default(),
     };
     let needs_http1 = upgrade || head.authority.is_empty();
+    // a second copy is work for which an overloaded server has no room
     let may_hurry = origin.overload == 0;
     let copy = Copy { attempt_at, repeats_idempotent: false, needs_http1, may_hurry, is_for_whole };
     Ok((written, copy))
 }
 
-/// Whether this is a ping of the stage before.
+/// Whether a head is a ping of the stage before.
 pub fn is_ping(head: &Head<'_>) -> bool {
     head.path == b"*" && attempt(head) == Some(b"0")
 }
 
-/// Whether the stage that has sent this wants to be told that it is here.
+/// Whether the stage before wants an acknowledgement of the request.
 pub fn asks_for_acknowledgement(head: &Head<'_>) -> bool {
     attempt(head).is_some()
 }
 
-/// The name of the class of a request, as the stage before says.
+/// The name of the request's class, as the stage before says.
 pub fn class<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
     field(head, CLASS)
 }
 
-/// Where the client has come to, as the stage before says.
+/// The address that the client has reached, as the stage before says.
 pub fn local(head: &Head<'_>) -> Option<SocketAddr> {
     std::str::from_utf8(field(head, LOCAL)?).ok()?.parse().ok()
 }
 
-/// From which port the client has come, as the stage before says; 0 if it does not.
+/// The client's port, as the stage before says; 0 if it does not.
 pub fn port(head: &Head<'_>) -> u16 {
     let text = field(head, PORT).and_then(|port| std::str::from_utf8(port).ok());
     text.and_then(|port| port.parse().ok()).unwrap_or(0)
 }
 
-/// How overloaded the server is, as the stage before says.
+/// The degree of overload, as the stage before says.
 pub fn overload(head: &Head<'_>) -> u8 {
     match field(head, OVERLOAD) {
         Some([digit @ b'1'..=b'9']) => digit - b'0',
@@ -266,7 +270,7 @@ pub fn overload(head: &Head<'_>) -> u8 {
     }
 }
 
-/// What the client has asked for by an extended CONNECT, as the stage before says.
+/// The protocol of an extended CONNECT, as the stage before says.
 pub fn tunnel(head: &Head<'_>) -> Option<Tunnel> {
     field(head, TUNNEL).map(Tunnel::from_token)
 }

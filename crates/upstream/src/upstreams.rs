@@ -1,22 +1,23 @@
-//! Upstreams that do the same, as all routes share them that name them alike: how they are reached, what
-//! is known of them, and which requests wait for one.
+//! A group of upstreams, shared by all routes that name the same ones: how they are reached, what is
+//! known of them, and which requests wait for one.
 //!
-//! A request that waits is woken when it is told: by a waker that its loop has left, or, where a thread waits
-//! for its client, by a descriptor that becomes readable ([`wake_bell`](crate::wake_bell)).
+//! A waiting request is woken when its wait is over: by a waker that its loop has left, or, where a
+//! thread waits for its client, by a descriptor that becomes readable
+//! ([`wake_bell`](crate::wake_bell)).
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `addresses` | where one upstream is: the addresses that its name has now |
-//! | `services` | which servers the records of a service name now |
-//! | `connection` | a connection to it, in either version of HTTP |
-//! | `stream` | the bytes of that, as they are or sealed by TLS |
-//! | `clients` | the clients of TLS, and what is read for them |
-//! | `http2` | HTTP/2 to an application or the next stage, as an exchange speaks HTTP/1.1 |
+//! | `addresses` | the addresses of one upstream, as its name has them now |
+//! | `services` | the servers that the records of a service name now |
+//! | `connection` | a connection to an upstream, in either version of HTTP |
+//! | `stream` | the bytes of a connection, as they are or through TLS |
+//! | `clients` | the TLS clients, and their files |
+//! | `http2` | HTTP/2 to an application or the next stage, for exchanges that speak HTTP/1.1 |
 //! | `shared` | connections of HTTP/2 on which many requests are under way at once |
-//! | [`sign_in`] | what becomes of a sign-in that counts for a connection |
-//! | `tunnels` | WebSockets that are open, and end when the server goes away |
-//! | `down` | requests that wait until one takes connections again |
-//! | [`offered`] | a pair of sockets of which a receiver gets one end, for a client whose own is of no use to it |
+//! | [`sign_in`] | sign-ins that authenticate a connection and not a request |
+//! | `tunnels` | open WebSockets, which end when the server goes away |
+//! | `down` | requests that wait until an upstream takes connections again |
+//! | [`offered`] | a socket pair of which a receiver gets one end instead of the client's socket |
 //! | `launching` | connections to programs that a launcher starts |
 //! | `drains` | requests whose client has left and that an application still works on |
 
@@ -67,56 +68,56 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Upstreams that do the same.
+/// A group of upstreams that serve the same application.
 #[derive(Debug)]
 pub struct Upstreams {
     number: u64,
-    /// What they speak.
+    /// Whether the protocol is FastCGI; HTTP otherwise.
     is_fastcgi: bool,
     places: Mutex<Places<Arc<Waiter>>>,
-    /// Whether requests have waited when one came or ended last.
+    /// Whether requests were waiting when a request last began or ended.
     is_waited_for: AtomicBool,
     notices: Mutex<Notices>,
     web_sockets: OpenWebSockets,
     outage: Outage,
     each: Vec<Upstream>,
     services: NamedServices,
-    /// Through which they are spoken with; `None` without TLS.
+    /// The TLS clients for these upstreams; `None` without TLS.
     clients: Option<UpstreamClients>,
 }
 
-/// One of them.
+/// One upstream of the group.
 #[derive(Debug)]
 struct Upstream {
-    /// What logs call it.
+    /// The upstream's name in logs.
     label: String,
-    /// Host and port, as a request names them.
+    /// The upstream's host and port, as a request names them.
     authority: String,
     addresses: UpstreamAddresses,
-    /// When the head of an answer of it has come last, by the monotonic clock.
+    /// When the head of an answer last came from this upstream, by the monotonic clock.
     answered_ns: AtomicU64,
-    /// A request has failed since its last answer: the next one says something new.
+    /// Whether a request has failed since the last answer. The next answer is then news.
     has_failed: AtomicBool,
-    /// Until when it counts as one that closes connections while a request is on its way.
+    /// Until when the upstream counts as one that closes connections while a request is on its way.
     hasty_until_ms: AtomicU64,
-    /// Connections that requests share.
+    /// The connections of HTTP/2 that requests share.
     shared: Arc<SharedConnections>,
-    /// What was counted for metrics.
+    /// The counts for the metrics.
     counts: UpstreamCounts,
 }
 
-/// How long an upstream counts as hasty that has closed a connection with a request on it.
+/// How long an upstream counts as hasty after it has closed a connection with a request on it.
 const HASTY_MS: u64 = 10_000;
 
-/// How one that waits is told.
+/// How a waiting request is notified.
 #[derive(Debug, Default)]
 struct Waiter {
     slot: WakeSlot,
     told: OnceLock<Box<News>>,
 }
 
-/// What one that waits is told: whether it is begun, and a connection, if one was passed on. While it waits there is
-/// room for no more of that than a pointer.
+/// The outcome of a wait: whether a place was found, and a connection, if one was passed on. A waiter
+/// holds only a pointer to this, so that waiting takes little memory.
 #[derive(Debug)]
 struct News {
     begun: Result<Begun, Unavailable>,
@@ -131,24 +132,25 @@ impl Waiter {
     }
 }
 
-/// What becomes of a request.
+/// The outcome of asking for a place.
 #[derive(Debug)]
 pub(crate) enum SlotOrWait {
-    /// It is asked.
+    /// The request has a place.
     Begun(UpstreamSlot),
-    /// It waits.
+    /// The request waits in the queue.
     Waits(QueueWait),
 }
 
-/// A place among what an upstream has under way. Dropped, it is the next one's.
+/// A place among the requests that an upstream has under way. When it is dropped, the next request
+/// gets it.
 #[derive(Debug)]
 pub(crate) struct UpstreamSlot {
     upstreams: Arc<Upstreams>,
     begun: Begun,
-    /// What the request is to tell of the upstream when it is over.
+    /// What the request will report about the upstream's health when it is over.
     pub(crate) told: HealthSign,
     is_over: bool,
-    /// Its connection has become a WebSocket.
+    /// The WebSocket that the connection has become, if it has.
     web_socket: Option<OpenWebSocket>,
 }
 
@@ -163,8 +165,9 @@ impl UpstreamSlot {
         }
     }
 
-    /// The upstream has answered: since `now_ns` a head is there, with an error of its own or not. That is told now, for
-    /// the rest of the answer may take long, and without a lock where it says nothing new.
+    /// Notes that the upstream has answered: the head has been there since `now_ns`, and `is_error`
+    /// says whether it is an error of the upstream. This is reported at once, because the rest of the
+    /// answer may take long; no lock is taken where it is no news.
     pub(crate) fn answered(&mut self, is_error: bool, now_ns: u64) {
         if is_error {
             self.begun.is_error();
@@ -178,12 +181,12 @@ impl UpstreamSlot {
         }
     }
 
-    /// The head of its answer has this status, and has taken so long.
+    /// Counts an answer with this status, whose head took `head_ns`.
     pub(crate) fn count_answer(&self, status: u16, head_ns: u64) {
         self.count(|counts| counts.answered(status, head_ns));
     }
 
-    /// A new connection has taken so long.
+    /// Counts a new connection, which took `connect_ns`.
     pub(crate) fn count_connection(&self, connect_ns: u64) {
         self.count(|counts| counts.connected(connect_ns));
     }
@@ -194,32 +197,33 @@ impl UpstreamSlot {
         }
     }
 
-    /// The upstream has failed, which is why.
+    /// Notes that the upstream has failed, and why.
     pub(crate) fn fail(&mut self, why: &'static str) {
         self.told = HealthSign::Failed;
         self.count(UpstreamCounts::failed);
         self.upstreams.told().failed(self.begun.member, why, now().ms);
     }
 
-    /// The connection has become a tunnel.
+    /// Notes that the connection has become a tunnel.
     pub(crate) fn becomes_tunnel(&mut self) {
         if self.begun.becomes_tunnel() {
             self.upstreams.tunnel_opened(self.begun.member);
         }
     }
 
-    /// Its connection has become a WebSocket. The place is to be given back before that is closed.
+    /// Notes that the connection has become a WebSocket. The place must be given back before the
+    /// connection is closed.
     pub(crate) fn becomes_web_socket(&mut self, connection: BorrowedFd<'_>) {
         self.web_socket = Some(OpenWebSocket::new(&self.upstreams, connection));
     }
 
-    /// The upstream.
+    /// The upstream in which this place is.
     pub(crate) fn member(&self) -> MemberIndex {
         self.begun.member
     }
 
-    /// The request is over, and another may be sent on its connection: the next one does so, if it goes
-    /// to the same upstream. Returns the connection if there is none.
+    /// Ends the request and offers its connection, which can carry another: the next waiting request
+    /// takes it, if it goes to the same upstream. Returns the connection if no request takes it.
     pub(crate) fn pass_on(mut self, connection: UpstreamConnection) -> Option<UpstreamConnection> {
         self.is_over = true;
         self.upstreams.end(self.begun, self.told, Some(connection))
@@ -234,7 +238,7 @@ impl Drop for UpstreamSlot {
     }
 }
 
-/// A request that waits. Dropped, it does no longer.
+/// A waiting request. Dropping this ends the wait.
 #[derive(Debug)]
 pub(crate) struct QueueWait {
     upstreams: Arc<Upstreams>,
@@ -245,27 +249,29 @@ pub(crate) struct QueueWait {
 }
 
 impl QueueWait {
-    /// Where a loop leaves what wakes the request when it is told.
+    /// Where a loop leaves the waker that is called when the wait is over.
     pub(crate) fn wake_slot(&self) -> &WakeSlot {
         &self.waiter.slot
     }
 
-    /// Becomes readable then, where nothing is in the slot.
+    /// The descriptor that becomes readable when the wait is over, where the slot has no waker.
     pub(crate) fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         self.bell.socket(&self.waiter.slot)
     }
 
-    /// Whether it could not be told, for want of a descriptor: then it does not wait.
+    /// Whether the request cannot be notified, because there was no descriptor for that. Then it does
+    /// not wait.
     pub(crate) fn is_deaf(&self) -> bool {
         self.bell.is_deaf()
     }
 
-    /// Whether it was told what has become of it.
+    /// Whether the wait is over.
     pub(crate) fn is_told(&self) -> bool {
         self.waiter.told.get().is_some()
     }
 
-    /// What it was told, if it was: its place, perhaps with a connection, or that there will be none.
+    /// The outcome of the wait, if it is over: a place, perhaps with a connection, or the reason why
+    /// there is none.
     pub(crate) fn take(
         &mut self,
     ) -> Option<Result<(UpstreamSlot, Option<UpstreamConnection>), Unavailable>> {
@@ -285,34 +291,36 @@ impl Drop for QueueWait {
         if self.is_taken || self.upstreams.places().leave(self.id) {
             return;
         }
-        // it was told, and has not looked
+        // the wait ended before this was dropped, and its outcome was not taken: the place goes to
+        // the next
         drop(self.take());
     }
 }
 
-/// What is to be told of an upstream.
+/// A report about one upstream, for metrics and operators.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamReport {
-    /// Its place among the upstreams of its group.
+    /// The upstream's place in its group.
     pub member: MemberIndex,
-    /// What logs call it.
+    /// The upstream's name in logs.
     pub label: String,
-    /// The server that it is, if it is one of a service.
+    /// The server behind this place, if it is a server of a service.
     pub server: Option<String>,
-    /// Whether it is asked.
+    /// Whether the upstream gets requests.
     pub condition: UpstreamCondition,
-    /// Requests under way to it.
+    /// The number of requests under way to the upstream.
     pub in_flight: u32,
-    /// How many these may be; `None` for no limit.
+    /// The largest number of requests under way; `None` for no limit.
     pub most: Option<u32>,
-    /// What was learnt of that, where it is learnt.
+    /// What was learnt about that number, where it is learnt.
     pub learnt: Option<LearntReport>,
-    /// What was counted of it.
+    /// The counts since the start.
     pub counted: UpstreamTotals,
 }
 
 impl UpstreamReport {
-    /// By what another process knows it: which place a server of a service has may differ there.
+    /// The name by which another process knows this upstream. A server of a service may have another
+    /// place there.
     pub fn name(&self) -> &str {
         self.server.as_deref().unwrap_or(&self.label)
     }
@@ -323,8 +331,8 @@ fn now() -> Clocks {
 }
 
 impl Upstreams {
-    /// As the settings say. Names are looked up, which may take its time; one that has no address now may
-    /// have one [later](Upstreams::look_up).
+    /// A group with these settings. Names are looked up here, which may take a while; a name that has
+    /// no address now may have one [later](Upstreams::look_up).
     pub fn new(
         settings: &settings::GroupSettings,
         is_fastcgi: bool,
@@ -366,7 +374,7 @@ impl Upstreams {
         Arc::new(upstreams)
     }
 
-    /// Takes over other settings, of the same upstreams, and the shares of the classes.
+    /// Takes over other settings for the same upstreams, and the shares of the classes.
     pub fn set(&self, settings: &settings::GroupSettings, shares: &[f64]) {
         let now = now();
         let mut places = self.places();
@@ -374,22 +382,22 @@ impl Upstreams {
         tell_all(&mut places, now);
     }
 
-    /// Speaks TLS by what these files say from now on.
+    /// Uses these files for TLS from now on.
     ///
     /// # Errors
-    /// Some upstream's name is none that a certificate could be for.
+    /// The name of an upstream is not one that a certificate could be for.
     pub fn speak_by(&self, files: &UpstreamTlsFiles) -> Result<(), ClientError> {
         let to = self.each.iter().map(|one| one.addresses.named());
         self.clients.as_ref().map_or(Ok(()), |clients| clients.set(files, to))
     }
 
-    /// What is launched is launched by the process at the other end of this socket.
+    /// Has programs launched by the process at the other end of this socket.
     pub fn launch_by(&self, launcher: &Arc<MessageSocket>) {
         self.each.iter().for_each(|one| one.addresses.launch_by(launcher));
     }
 
-    /// What is under way and what waits is counted together with other processes from now on. Others that are reached
-    /// at the same addresses are counted for themselves: `seen` says how many there were.
+    /// Counts what is under way and what waits together with other processes from now on. Groups that
+    /// lead to the same addresses are counted separately: `seen` says how many there were for each.
     pub fn share(&self, counts: &SharedCounts, seen: &mut HashMap<String, usize>) {
         let kind = if self.is_fastcgi { "FastCGI" } else { "HTTP" };
         let mut count = |what: String| {
@@ -400,7 +408,7 @@ impl Upstreams {
         let labels: Vec<_> = self.each.iter().map(|one| one.label.clone()).collect();
         let queue = count(format!("queue of {}", labels.join(" ")));
         let members = labels.into_iter().zip(&self.each).map(|(label, one)| {
-            // which server of a service has which place is another process's own affair
+            // another process may have the servers of a service in other places
             let is_fixed = !matches!(one.addresses.named(), UpstreamAddress::Service(_));
             is_fixed.then(|| count(label)).flatten()
         });
@@ -408,17 +416,17 @@ impl Upstreams {
         self.places().share(members, queue);
     }
 
-    /// Whether these are upstreams at those addresses.
+    /// Whether the upstreams of this group are at those addresses.
     pub fn are(&self, to: &[UpstreamAddress], is_fastcgi: bool) -> bool {
         self.is_fastcgi == is_fastcgi && self.each.iter().map(|one| one.addresses.named()).eq(to)
     }
 
-    /// Whether others speak the same.
+    /// Whether the other group speaks the same protocol.
     pub fn speak_as(&self, other: &Upstreams) -> bool {
         self.is_fastcgi == other.is_fastcgi
     }
 
-    /// No others have it.
+    /// The unique number of this group.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -431,7 +439,7 @@ impl Upstreams {
         self.notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What an operator is to be told of them now: of which, and what.
+    /// The lines for an operator that are due now: the upstream, and what to say of it.
     pub fn notices(&self) -> Vec<(String, String)> {
         let (seen, now_ms) = (self.seen(), now().ms);
         let mut notices = self.told();
@@ -441,10 +449,10 @@ impl Upstreams {
         self.services.notices().into_iter().chain(next).collect()
     }
 
-    /// A request comes, or one that was asked elsewhere comes again.
+    /// Asks for a place, for a new request or for one that another upstream did not answer.
     ///
     /// # Errors
-    /// Why it is not asked.
+    /// Why the request gets no upstream.
     pub(crate) fn ask(self: &Arc<Self>, asking: Asking) -> Result<SlotOrWait, Unavailable> {
         let (now, mut waiter) = (now(), None);
         let mut places = self.places();
@@ -463,17 +471,17 @@ impl Upstreams {
                 let bell = WakeBell::default();
                 SlotOrWait::Waits(QueueWait { upstreams, waiter, bell, id, is_taken: false })
             }
-            // a request that waits can be told
+            // a request without a bell could never be notified, so it does not wait
             (Placement::Waits(_), None) => return Err(Unavailable::Full),
         })
     }
 
-    /// Whether others wait, so that a request that comes will most likely have to.
+    /// Whether requests wait, so that a new one will most likely have to wait, too.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.is_waited_for.load(Ordering::Relaxed)
     }
 
-    /// This one answers, after requests that have failed.
+    /// Reports the head of an answer from this upstream, after requests that have failed.
     fn tell_head(&self, member: MemberIndex) {
         let now = now();
         let mut places = self.places();
@@ -482,14 +490,14 @@ impl Upstreams {
         tell_all(&mut places, now);
     }
 
-    /// What was told of it last; `places` are locked.
+    /// Stores whether the upstream's last sign was a failure; the caller holds the lock of `places`.
     fn note_failed(&self, member: MemberIndex, has_failed: bool) {
         if let Some(one) = self.each.get(member) {
             one.has_failed.store(has_failed, Ordering::Relaxed);
         }
     }
 
-    /// Returns the connection that none has taken.
+    /// Ends a request and hands out its place. Returns the connection if no waiting request takes it.
     fn end(
         &self,
         begun: Begun,
@@ -510,36 +518,37 @@ impl Upstreams {
         connection
     }
 
-    /// Ends the WebSockets that are open, because the server goes away: their clients are told so. Says how many there
-    /// were.
+    /// Closes the open WebSockets, because the server shuts down, and lets their clients know.
+    /// Returns how many there were.
     pub fn end_web_sockets(&self) -> usize {
         self.web_sockets.end()
     }
 
-    /// Whether WebSockets end because the server goes away.
+    /// Whether WebSockets are closed because the server shuts down.
     pub(crate) fn end_of_web_sockets(&self) -> bool {
         self.web_sockets.are_ending()
     }
 
-    /// When this one has answered a request last, by the monotonic clock; 0 if never.
+    /// When this upstream last answered a request, by the monotonic clock; 0 if never.
     pub(crate) fn last_answer_ns(&self, member: MemberIndex) -> u64 {
         self.each.get(member).map_or(0, |one| one.answered_ns.load(Ordering::Relaxed))
     }
 
-    /// This one has closed a connection that had waited, with a request on its way.
+    /// Notes that this upstream has closed an idle connection while a request was on its way.
     pub(crate) fn was_hasty(&self, member: MemberIndex, now_ms: u64) {
         if let Some(one) = self.each.get(member) {
             one.hasty_until_ms.store(now_ms + HASTY_MS, Ordering::Relaxed);
         }
     }
 
-    /// Whether it has done so lately. Then no request that cannot be repeated is sent on a connection that
-    /// has waited.
+    /// Whether the upstream has done so lately. Then a request that cannot be repeated is not sent on
+    /// a connection that was idle.
     pub(crate) fn is_hasty(&self, member: MemberIndex, now_ms: u64) -> bool {
         self.each.get(member).is_some_and(|one| now_ms < one.hasty_until_ms.load(Ordering::Relaxed))
     }
 
-    /// What may have come by the passing of time: one that was out is asked again.
+    /// Hands out places that have become free with time, as when an upstream that was out may be
+    /// tried again.
     pub fn turn(&self) {
         let now = now();
         let mut places = self.places();
@@ -552,12 +561,13 @@ impl Upstreams {
         self.places().group_mut().may_retry(now_ms)
     }
 
-    /// An upstream that is to be asked whether it is well; the answer is [told](Upstreams::checked).
+    /// The next upstream that is due for a health check; the result goes to
+    /// [`checked`](Upstreams::checked).
     pub(crate) fn begin_check(&self, now_ms: u64) -> Option<MemberIndex> {
         self.places().group_mut().begin_check(now_ms)
     }
 
-    /// A check has failed, which is why.
+    /// Notes that a check has failed, and why.
     pub(crate) fn check_failed(&self, member: MemberIndex, why: &'static str) {
         self.told().check_failed(member, why);
     }
@@ -568,8 +578,8 @@ impl Upstreams {
         tell_all(&mut places, now());
     }
 
-    /// Takes one out, or back in: no request goes to one that is out, and those under way come to their
-    /// end.
+    /// Takes an upstream out, or back in. An upstream that is out gets no new requests, and those
+    /// under way finish.
     pub fn drain(&self, member: MemberIndex, is_draining: bool) {
         let now = now();
         let mut places = self.places();
@@ -577,7 +587,7 @@ impl Upstreams {
         tell_all(&mut places, now);
     }
 
-    /// What is known of each, but for places of services that no server has.
+    /// Reports on all upstreams, except places of services that no server has.
     pub fn seen(&self) -> Vec<UpstreamReport> {
         let places = self.places();
         let group = places.group();
@@ -596,29 +606,31 @@ impl Upstreams {
         each.collect()
     }
 
-    /// How many requests wait: for a place, or until one takes connections again.
+    /// The number of requests that wait: for a place, or for an upstream that takes connections
+    /// again.
     pub fn waiting(&self) -> usize {
         self.places().waiting() + self.outage.waiting()
     }
 
-    /// Connections that requests share.
+    /// The connections that requests share, in numbers.
     pub fn shared_connections(&self) -> SharedConnectionCounts {
         let each = self.each.iter().map(|one| one.shared.counts());
         each.fold(SharedConnectionCounts::default(), SharedConnectionCounts::and)
     }
 
-    /// One takes connections.
+    /// Notes that an upstream takes connections.
     #[inline]
     pub(crate) fn is_reached(&self) {
         self.outage.end();
     }
 
-    /// Whether a request lacks a place that one of this rank has.
+    /// Whether a request waits for a place because one of this rank has it.
     pub(crate) fn is_short(&self, rank: u8) -> bool {
         self.places().is_short(rank, now())
     }
 
-    /// One has said how many requests it can work on at once, or no longer does.
+    /// Notes how many requests an upstream says it can work on at once; `None` if it no longer says
+    /// so.
     pub fn has_workers(&self, member: MemberIndex, count: Option<u32>) {
         let now = now();
         let mut places = self.places();
@@ -626,7 +638,8 @@ impl Upstreams {
         tell_all(&mut places, now);
     }
 
-    /// Another process has learnt how many requests are useful for those that have this name: that is where they begin here.
+    /// Starts the learnt limit of the upstreams of this name at `held`, which another process has
+    /// learnt.
     pub fn begin_with(&self, name: &str, held: u32) {
         let now = now();
         for seen in self.seen().into_iter().filter(|seen| seen.name() == name) {
@@ -636,7 +649,8 @@ impl Upstreams {
         }
     }
 
-    /// A connection to one has become a tunnel, which takes no place of requests where these are learnt.
+    /// Notes that a connection to an upstream has become a tunnel. Where limits are learnt, a tunnel
+    /// takes no place of requests.
     fn tunnel_opened(&self, member: MemberIndex) {
         let now = now();
         let mut places = self.places();
@@ -644,40 +658,42 @@ impl Upstreams {
         tell_all(&mut places, now);
     }
 
-    /// How many may be under way at once; `None` for no limit.
+    /// The largest number of requests under way at once; `None` for no limit.
     pub fn places_at_once(&self) -> Option<u32> {
         self.places().group().places()
     }
 
-    /// Since when the oldest of a rank waits, in nanoseconds of the clock that never goes back.
+    /// When the oldest waiting request of a rank began to wait, in nanoseconds of the monotonic
+    /// clock.
     pub fn waits_since(&self, rank: u8) -> Option<u64> {
         self.places().waits_since(rank)
     }
 
-    /// What was counted of a rank.
+    /// The counts of a rank.
     pub fn counts(&self, rank: u8) -> QueueCounts {
         self.places().counts(rank)
     }
 
-    /// So much of a rank may wait and be under way; `None` for no limit. A request that is refused is told
-    /// `retry_after_s`.
+    /// Limits how many requests of a rank wait and are under way; `None` for no limit. The client of
+    /// a refused request gets `retry_after_s`.
     pub fn limit(&self, rank: u8, most: Option<u32>, retry_after_s: u32) {
         self.places().limit(rank, most, retry_after_s);
     }
 
-    /// Looks up the addresses of names again. One that is not found keeps those it had.
+    /// Looks up the addresses of names again. A name that is not found keeps the addresses it had.
     pub fn look_up(&self) {
         self.each.iter().for_each(|upstream| upstream.addresses.look_up());
     }
 
-    /// Looks up the records of services whose time to live is over. What is not found stays.
+    /// Looks up the records of services whose time to live is over. Where nothing is found, the known
+    /// servers stay.
     pub fn look_up_services(&self) {
         let is_free = |member| self.places().group().in_flight(member) == 0;
         let changes = self.services.look_up(now().ms, is_free);
         if changes.is_empty() {
             return;
         }
-        // those that are new are asked before those that are gone are not
+        // new servers come first, so that there is always one to ask when the old ones go
         let (new, others): (Vec<_>, Vec<_>) =
             changes.into_iter().partition(|change| change.is_other && change.was_vacant);
         for change in new.into_iter().chain(others) {
@@ -699,7 +715,7 @@ impl Upstreams {
         tell_all(&mut places, now);
     }
 
-    /// This server of a service has this place now.
+    /// Gives a place to this server of a service, or to none.
     fn lead_to(&self, member: MemberIndex, server: Option<(Box<str>, u16)>) {
         let Some(one) = self.each.get(member) else { return };
         one.addresses.lead_to(server);
@@ -707,18 +723,18 @@ impl Upstreams {
         one.has_failed.store(false, Ordering::Relaxed);
     }
 
-    /// What logs call an upstream.
+    /// The name of an upstream in logs.
     pub fn label(&self, member: MemberIndex) -> &str {
         self.each.get(member).map_or("", |upstream| &upstream.label)
     }
 
-    /// Host and port of an upstream, as a request names them.
+    /// The host and port of an upstream, as a request names them.
     pub fn authority(&self, member: MemberIndex) -> &str {
         self.each.get(member).map_or("", |upstream| &upstream.authority)
     }
 
-    /// Begins to connect to an upstream, at none of the addresses in `refused` if there are others. Through TLS HTTP/2
-    /// is offered if that `is_http2`, and HTTP/1.1 else.
+    /// Begins to connect to an upstream. Addresses in `refused` are used only if there are no others.
+    /// Over TLS, HTTP/2 is offered if `is_http2`, and HTTP/1.1 otherwise.
     pub(crate) fn connect(
         &self,
         member: MemberIndex,
@@ -732,14 +748,14 @@ impl Upstreams {
         self.seal(member, is_http2, connection)
     }
 
-    /// The same connection through TLS, if that is spoken with them.
+    /// Wraps the connection in TLS, if the group uses it.
     pub(crate) fn seal(
         &self,
         member: MemberIndex,
         is_http2: bool,
         connection: UpstreamConnection,
     ) -> io::Result<UpstreamConnection> {
-        // those of this machine at Unix sockets are spoken with as they are
+        // upstreams of this machine at Unix sockets are reached without TLS
         let is_unix = |one: &Upstream| matches!(one.addresses.named(), UpstreamAddress::Unix(_));
         match self.clients.as_ref().filter(|_| !self.each.get(member).is_some_and(is_unix)) {
             Some(clients) => clients.begin(member, is_http2, connection),
@@ -747,8 +763,8 @@ impl Upstreams {
         }
     }
 
-    /// This connection has not come about. Says whether the upstream has another address that takes
-    /// connections, as far as is known, and is none of those in `refused`, to which this one's is added.
+    /// Notes that this connection has failed, and adds its address to `refused`. Returns whether the
+    /// upstream has another address, not in `refused`, that takes connections as far as is known.
     pub(crate) fn refused(
         &self,
         member: MemberIndex,
@@ -760,12 +776,14 @@ impl Upstreams {
         one.addresses.refused(connection, refused, now_ms)
     }
 
-    /// Whether a connection that was kept leads to where the upstream is now, and is sealed by what is known now.
+    /// Whether a kept connection leads to an address that the upstream has now, with the TLS files of
+    /// now.
     pub(crate) fn is_current(&self, member: MemberIndex, connection: &UpstreamConnection) -> bool {
         self.leads(member, connection.address(), connection.clients())
     }
 
-    /// The same of one that leads to this address, with a session that clients of this number have begun.
+    /// Whether this address is one that the upstream has now, and the TLS clients of this number are
+    /// those of now.
     pub(crate) fn leads(
         &self,
         member: MemberIndex,
@@ -776,7 +794,7 @@ impl Upstreams {
             && self.clients.as_ref().is_none_or(|known| known.have_begun(clients))
     }
 
-    /// The connections to this one that requests share.
+    /// The connections to this upstream that requests share.
     pub(crate) fn shared(&self, member: MemberIndex) -> Option<&Arc<SharedConnections>> {
         self.each.get(member).map(|one| &one.shared)
     }

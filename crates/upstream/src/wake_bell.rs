@@ -1,6 +1,7 @@
-//! What a request waits for that code of this process wakes, where its engine leaves nothing in the
-//! [slot](forebay_conn::WakeSlot): an eventfd, which stands for the socket of an exchange. Loops leave a waker, so
-//! theirs takes neither a descriptor nor a system call; a thread that waits in `poll` needs one.
+//! An eventfd for requests that code of this process wakes, where the engine leaves nothing in the
+//! [slot](forebay_conn::WakeSlot). It takes the place of an exchange's socket. Loops leave a waker,
+//! so that they need neither a descriptor nor a system call; a thread that waits in `poll` needs an
+//! eventfd.
 
 use forebay_conn::{SocketId, WakeSlot, Wants};
 use forebay_sys::epoll::Bell;
@@ -25,7 +26,7 @@ impl Wake for RungBell {
 }
 
 impl WakeBell {
-    /// What the request waits for: nothing while its engine is told by the slot.
+    /// The eventfd to wait for; `None` while the engine uses the slot.
     pub fn socket(&self, slot: &WakeSlot) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         if self.0.get().is_none() && slot.is_set() {
             return None;
@@ -39,14 +40,15 @@ impl WakeBell {
         Some((*socket_id, bell.as_fd(), Wants { read: true, write: false }))
     }
 
-    /// The request was woken, and looks at what there is for it.
+    /// Silences the eventfd, before the request looks at what there is for it.
     pub fn silence(&self) {
         if let Some(Some(rung)) = self.0.get() {
             rung.bell.silence();
         }
     }
 
-    /// Whether there was no descriptor for it, so that nothing would wake a thread that waits in `poll`.
+    /// Whether no descriptor was free for the eventfd, so that nothing would wake a thread that waits
+    /// in `poll`.
     pub fn is_deaf(&self) -> bool {
         matches!(self.0.get(), Some(None))
     }

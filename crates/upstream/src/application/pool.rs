@@ -1,23 +1,25 @@
-//! Connections to upstreams that wait for their next request.
+//! The pool of idle connections to upstreams.
 //!
-//! A loop has a pool of its own, since the kernel reports its sockets to that loop; threads that serve one
-//! connection each share one. A request that takes a connection looks first whether it has ended
-//! meanwhile; and all are looked at once in a while, so that none is kept that its upstream has closed. Links to
-//! receivers that their loop [watches](ConnectionPool::stirred) are not looked at: a call of the kernel for each request
-//! would be a tenth of what a hand-over costs. Each takes a descriptor: all pools together have a bound.
+//! A loop has a pool of its own, since the kernel reports its sockets to that loop; threads that
+//! serve one connection each share one. A request that takes a connection first checks whether it has
+//! ended meanwhile. All connections are checked from time to time, so that none is kept that its
+//! upstream has closed. Links to receivers that their loop [watches](ConnectionPool::stirred) are not
+//! checked: a system call for each request would be a tenth of the cost of a hand-over. Each
+//! connection takes a descriptor, so all pools together have a limit.
 //!
-//! Where that is reached, the connection of the pool that has waited for longest makes room, whichever application it
-//! leads to: one that was busy once keeps no places from one that is busy now. No pool closes what another has. It may
-//! have all places that there are; but while a pool with less than its part (the bound, divided by the pools that want
-//! places) lacks one, those with more take no further ones, and give up half of what is beyond theirs each time they
-//! look.
+//! When the limit is reached, the connection of the pool that was idle for longest makes room,
+//! whichever application it leads to: an application that was busy once keeps no places from one that
+//! is busy now. No pool closes connections of another. A pool may have all places that there are. But
+//! while a pool with less than its part (the limit, divided by the number of pools that want places)
+//! lacks a place, pools with more take no further ones, and give up half of what is beyond their part
+//! each time they look.
 //!
-//! A connection on which a client has signed in belongs to that client's connection, and is closed when the pool looks
-//! after that has ended.
+//! A connection on which a client has signed in belongs to that client's connection. It is closed
+//! when the pool looks after the client's connection has ended.
 //!
-//! A pool holds its places from one look to the next, also while a request is under way on the connection. So a request
-//! takes no lock here and changes nothing that pools share, unless more connections of its pool wait at a time than did
-//! since that look.
+//! A pool holds its places from one look to the next, also while a request is under way on the
+//! connection. So a request takes no lock here and changes nothing that pools share, unless more
+//! connections of its pool are idle at a time than at any time since that look.
 
 use crate::application::Application;
 use crate::group::MemberIndex;
@@ -28,26 +30,27 @@ use std::mem;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// How often all are looked at, in milliseconds.
+/// How often all connections are checked, in milliseconds.
 const LOOK_MS: u64 = 1_000;
 
-/// How long after a pool has lacked a place the others take none beyond their part, in milliseconds: it may have a
-/// request once in a while only.
+/// How long after a pool has lacked a place the others take none beyond their part, in milliseconds.
+/// This is long because such a pool may have a request only from time to time.
 const SHORT_MS: u64 = 10 * LOOK_MS;
 
 /// Idle connections, by application and upstream.
 #[derive(Debug)]
 pub struct ConnectionPool {
-    /// Of each upstream the one that was used last is the last. In order: for few numbers, which no stranger chooses,
-    /// a hash would take longer.
+    /// The connections of each upstream, the last used last. In a tree: for few keys, which no client
+    /// chooses, hashing would take longer.
     idle: BTreeMap<(u64, MemberIndex), Vec<IdleUpstream>>,
-    /// Those that belong to a client's connection each, by that and the upstreams.
+    /// The connections that each belong to a client's connection, by that connection and the
+    /// upstreams.
     own: HashMap<(usize, u64), OwnUpstream>,
     places: IdlePlaces,
-    /// How many were kept so far.
+    /// The number of connections that were kept so far.
     number: u64,
     looked_ms: u64,
-    /// Its loop says what comes on connections.
+    /// Whether the loop reports what comes on idle connections.
     is_watched: bool,
 }
 
@@ -55,16 +58,16 @@ pub struct ConnectionPool {
 struct IdleUpstream {
     connection: UpstreamConnection,
     until_ms: u64,
-    /// The greater, the later it was used.
+    /// The order of use: greater for later.
     number: u64,
-    /// What comes on it is heard before the next request is.
+    /// Whether the loop reports what comes on the connection before it is used again.
     is_watched: bool,
 }
 
-/// One that belongs to the connection of a client.
+/// A connection that belongs to the connection of a client.
 #[derive(Debug)]
 struct OwnUpstream {
-    /// Gone with that; until then no other is at the same address.
+    /// The client's connection. While this is held, no other has the same address in memory.
     owner: Weak<()>,
     member: MemberIndex,
     idle: IdleUpstream,
@@ -77,33 +80,33 @@ impl OwnUpstream {
     }
 }
 
-/// How many connections pools may keep together.
+/// The limit on idle connections of all pools together.
 #[derive(Debug)]
 pub struct IdleBound {
     most: AtomicUsize,
-    /// Places that pools have.
+    /// The number of places that pools hold.
     taken: AtomicUsize,
-    /// Pools that have places, or want some.
+    /// The number of pools that hold places, or want some.
     pools: AtomicUsize,
-    /// One with less than its part has lacked a place: until then the others take none beyond theirs.
+    /// Until when pools take no place beyond their part, because one with less has lacked a place.
     short_until_ms: AtomicU64,
 }
 
-/// The places of one pool. They are given back when it is dropped.
+/// The places of one pool, which are given back when it is dropped.
 #[derive(Debug)]
 struct IdlePlaces {
     bound: Arc<IdleBound>,
     held: usize,
-    /// So many of these have a connection that waits.
+    /// The number of these with an idle connection.
     used: usize,
-    /// Whether the pool is one of those that share the bound.
+    /// Whether the pool is counted among those that share the limit.
     is_counted: bool,
-    /// When it wanted one more.
+    /// When the pool last wanted one more.
     wanted_ms: u64,
 }
 
 impl IdleBound {
-    /// At most so many.
+    /// A limit of `most` connections.
     pub fn new(most: usize) -> IdleBound {
         IdleBound {
             most: AtomicUsize::new(most),
@@ -113,24 +116,24 @@ impl IdleBound {
         }
     }
 
-    /// At most so many from now on. Pools give up those above it when they look.
+    /// Changes the limit. Pools give up what is above it when they look.
     pub fn set(&self, most: usize) {
         self.most.store(most, Ordering::Relaxed);
     }
 
-    /// Whether there was one more place, which is taken now.
+    /// Takes one more place. Returns whether there was one.
     fn take(&self) -> bool {
         let most = self.most.load(Ordering::Relaxed);
         let more = |taken: usize| (taken < most).then_some(taken + 1);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// What each pool is sure to have: none, if there are more pools than places.
+    /// The part of each pool; 0 if there are more pools than places.
     fn part(&self) -> usize {
         self.most.load(Ordering::Relaxed) / self.pools.load(Ordering::Relaxed).max(1)
     }
 
-    /// Places that were taken before there were so few.
+    /// The number of held places above a limit that was lowered.
     fn excess(&self) -> usize {
         self.taken.load(Ordering::Relaxed).saturating_sub(self.most.load(Ordering::Relaxed))
     }
@@ -144,19 +147,19 @@ impl IdleBound {
         self.taken.load(Ordering::Relaxed) >= self.most.load(Ordering::Relaxed)
     }
 
-    /// A pool with so many places has lacked one more.
+    /// Notes that a pool with `held` places has lacked one more.
     fn lacked(&self, held: usize, now_ms: u64) {
-        // where there are more pools than places, those go round
+        // where there are more pools than places, the pools have them in turn
         let is_due = held < self.part().max(1);
         let until_ms = now_ms.saturating_add(SHORT_MS);
-        // not with each request
+        // not written with each request, since pools share it
         if is_due && self.short_until_ms.load(Ordering::Relaxed) + LOOK_MS < until_ms {
             self.short_until_ms.store(until_ms, Ordering::Relaxed);
         }
     }
 }
 
-/// As many as their settings say.
+/// No limit besides the settings of each upstream.
 impl Default for IdleBound {
     fn default() -> IdleBound {
         IdleBound::new(usize::MAX)
@@ -168,7 +171,7 @@ impl IdlePlaces {
         IdlePlaces { bound: Arc::clone(bound), held: 0, used: 0, is_counted: false, wanted_ms: 0 }
     }
 
-    /// One more connection is to wait: whether there is a place for it.
+    /// Takes a place for one more idle connection. Returns whether there is one.
     fn enter(&mut self, now_ms: u64) -> bool {
         if self.used == self.held && !self.grow(now_ms) {
             return false;
@@ -177,7 +180,7 @@ impl IdlePlaces {
         true
     }
 
-    /// Takes one more from the bound, if there is one that is not for a pool with less.
+    /// Takes one more place from the limit, if none is reserved for a pool with less.
     fn grow(&mut self, now_ms: u64) -> bool {
         self.wanted_ms = now_ms;
         if !mem::replace(&mut self.is_counted, true) {
@@ -192,12 +195,12 @@ impl IdlePlaces {
         is_there
     }
 
-    /// A connection waits no longer.
+    /// Notes that a connection is no longer idle.
     fn leave(&mut self) {
         self.used -= 1;
     }
 
-    /// How many connections are to be closed, so that others have their part.
+    /// The number of connections to close, so that other pools have their part.
     fn owed(&self, now_ms: u64) -> usize {
         let beyond = self.used.saturating_sub(self.bound.part());
         if beyond == 0 {
@@ -208,14 +211,14 @@ impl IdlePlaces {
         wanted.max(self.bound.excess()).min(beyond)
     }
 
-    /// Gives back those that no connection waits in.
+    /// Gives unused places back.
     fn give_back(&mut self, now_ms: u64) {
         let unused = self.held - self.used;
         if unused > 0 {
             self.held = self.used;
             self.bound.taken.fetch_sub(unused, Ordering::Relaxed);
         }
-        // one that has none yet has its part all the same
+        // a pool without places still has its part for a while
         let is_done = self.held == 0 && now_ms >= self.wanted_ms.saturating_add(SHORT_MS);
         if is_done && mem::take(&mut self.is_counted) {
             self.bound.pools.fetch_sub(1, Ordering::Relaxed);
@@ -231,7 +234,7 @@ impl Drop for IdlePlaces {
 }
 
 impl ConnectionPool {
-    /// One of those that have this bound together.
+    /// A pool among those that share this limit.
     pub fn new(bound: &Arc<IdleBound>) -> ConnectionPool {
         let places = IdlePlaces::new(bound);
         ConnectionPool {
@@ -244,14 +247,14 @@ impl ConnectionPool {
         }
     }
 
-    /// The same for a loop that says what comes on its connections while none has a request.
+    /// The pool of a loop that reports what comes on idle connections.
     #[must_use]
     pub fn watched(self) -> ConnectionPool {
         ConnectionPool { is_watched: true, ..self }
     }
 
-    /// Something has come on this socket, or what came before a request was over is reported late: it is closed if it is
-    /// one of these and not fit for another request.
+    /// Handles an event on this socket, which may be a late one from before the connection was idle.
+    /// A connection of the pool is closed if it is not fit for another request.
     pub fn stirred(&mut self, socket: SocketId, now_ms: u64) {
         let one = self.idle.values_mut().find_map(|idle| {
             let place = idle.iter().position(|one| one.connection.id == socket)?;
@@ -265,8 +268,8 @@ impl ConnectionPool {
         }
     }
 
-    /// The connection to this upstream that was used last, if there is one that has not ended and
-    /// leads to where its name does now.
+    /// The last used connection to this upstream that has not ended and leads to an address that its
+    /// name has now.
     pub(crate) fn take(
         &mut self,
         application: &Application,
@@ -278,7 +281,7 @@ impl ConnectionPool {
         while let Some(mut last) = idle.pop() {
             self.places.leave();
             let is_current = || upstreams.is_current(member, &last.connection);
-            // what is sent to a Unix socket whose other end is gone fails, and has not run
+            // sending to a Unix socket whose other end is gone fails, and the request has not run
             let is_sure =
                 last.is_watched || (application.is_own(member) && !last.connection.is_http2());
             let is_due = last.until_ms > now_ms && is_current();
@@ -289,8 +292,9 @@ impl ConnectionPool {
         None
     }
 
-    /// Keeps a connection on which a request is over. Where there are as many as may be to its upstream, the one of
-    /// these that has waited for longest makes room; where the pool gets no more places, the one of all its.
+    /// Keeps a connection after its request. If there are as many as allowed to its upstream, the one
+    /// of these that was idle for longest makes room; if the pool gets no more places, the oldest of
+    /// the whole pool.
     pub(crate) fn keep(
         &mut self,
         application: &Application,
@@ -317,7 +321,7 @@ impl ConnectionPool {
         }
     }
 
-    /// The connection to one of these upstreams that belongs to a client's, and where it leads.
+    /// The connection to one of these upstreams that belongs to a client's, and its upstream.
     pub(crate) fn take_own(
         &mut self,
         application: &Application,
@@ -334,8 +338,8 @@ impl ConnectionPool {
         (is_current && own.is_fit(now_ms)).then_some((own.member, own.idle.connection))
     }
 
-    /// Keeps a connection for the client's connection that it belongs to, until that ends. Each of these has one at
-    /// most, besides those that are for all.
+    /// Keeps a connection for the client's connection that it belongs to, until that ends. Each
+    /// client's connection has at most one, besides those for all.
     pub(crate) fn keep_own(
         &mut self,
         application: &Application,
@@ -353,7 +357,7 @@ impl ConnectionPool {
         }
     }
 
-    /// One that waits from now on.
+    /// An idle connection, from now on.
     fn idle_from(
         &mut self,
         application: &Application,
@@ -364,17 +368,18 @@ impl ConnectionPool {
         let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
         self.number += 1;
         let until_ms = now_ms.saturating_add(idle_ms);
-        // of what a receiver was offered a pair over, the loop has watched the pair
+        // where a receiver was offered a socket pair, the loop has watched the pair and not the link
         let is_watched = self.is_watched && application.is_handed_sockets();
         IdleUpstream { connection, until_ms, number: self.number, is_watched }
     }
 
-    /// Closes the one that has waited for longest: a step for each upstream that has some. Says whether there was one.
+    /// Closes the connection that was idle for longest, after a look at each upstream with some.
+    /// Returns whether there was one.
     fn close_oldest(&mut self) -> bool {
         let with_some = self.idle.values_mut().filter(|idle| !idle.is_empty());
         match with_some.min_by_key(|idle| idle[0].number) {
             Some(idle) => drop(idle.remove(0)),
-            // a client that has signed in would have to do so again
+            // last of all, because a client that has signed in would have to do so again
             None => {
                 let oldest = self.own.iter().min_by_key(|(_, own)| own.idle.number);
                 let Some(key) = oldest.map(|(key, _)| *key) else { return false };
@@ -385,8 +390,8 @@ impl ConnectionPool {
         true
     }
 
-    /// Closes those that have ended or waited for long enough, if it is time to look, and gives up places that other
-    /// pools are to have.
+    /// Closes connections that have ended or were idle for too long, if it is time to look, and gives
+    /// up places for other pools.
     pub fn look(&mut self, now_ms: u64) {
         if now_ms < self.looked_ms + LOOK_MS {
             return;
@@ -398,7 +403,7 @@ impl ConnectionPool {
         });
         self.own.retain(|_, own| own.is_fit(now_ms));
         self.places.used = self.len();
-        // before what others lack is asked
+        // unused places go first, before connections are closed for others
         self.places.give_back(now_ms);
         for _ in 0..self.places.owed(now_ms) {
             self.close_oldest();
@@ -406,23 +411,23 @@ impl ConnectionPool {
         self.places.give_back(now_ms);
     }
 
-    /// How many there are.
+    /// The number of idle connections.
     pub fn len(&self) -> usize {
         self.idle.values().map(Vec::len).sum::<usize>() + self.own.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What a connection is known by that belongs to a client's, among those to these upstreams.
+/// The key of a connection that belongs to a client's, to these upstreams.
 fn own_key(owner: &Arc<()>, application: &Application) -> (usize, u64) {
     (Arc::as_ptr(owner).addr(), application.upstreams().number())
 }
 
-/// One that has as many as its settings say.
+/// A pool without a limit besides the settings of each upstream.
 impl Default for ConnectionPool {
     fn default() -> ConnectionPool {
         ConnectionPool::new(&Arc::default())
@@ -444,13 +449,13 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
-    /// As many connections are kept, for a minute.
+    /// Settings to keep this many connections, for a minute.
     fn group(connections: u32) -> GroupSettings {
         let keep_alive = KeepAliveSettings { connections, idle: Duration::from_secs(60) };
         GroupSettings { keep_alive, ..group_of(1, Balance::Least, None) }
     }
 
-    /// One that keeps so many connections.
+    /// An application that keeps this many connections.
     fn application(connections: u32) -> Arc<Application> {
         let group = group(connections);
         let upstreams = Upstreams::new(&group, true, 0);
@@ -466,7 +471,7 @@ mod tests {
         Application::new(ApplicationSettings::FastCgi(settings), upstreams)
     }
 
-    /// The same with links to receivers.
+    /// Receivers to which this many links are kept.
     fn receivers(connections: u32) -> Arc<Application> {
         let group = group(connections);
         let upstreams = Upstreams::new(&group, true, 0);
@@ -475,7 +480,7 @@ mod tests {
         Application::new(ApplicationSettings::HandOver(settings), upstreams)
     }
 
-    /// Two pools with a bound, and the other ends of what they were given, in that order.
+    /// Two pools with a common limit, and the other ends of their connections, in order.
     struct Bench {
         bound: Arc<IdleBound>,
         pools: [ConnectionPool; 2],
@@ -489,7 +494,7 @@ mod tests {
             Bench { bound, pools, ends: Vec::new() }
         }
 
-        /// So many requests are over, each on a connection of its own.
+        /// Ends `count` requests, each on a connection of its own.
         fn keep(&mut self, pool: usize, application: &Application, count: usize) {
             for _ in 0..count {
                 let (ours, theirs) = UnixStream::pair().unwrap();
@@ -507,7 +512,7 @@ mod tests {
             self.bound.taken.load(Ordering::Relaxed)
         }
 
-        /// Those that are open, by when they were given.
+        /// The connections that are open, by number.
         fn open(&self) -> Vec<usize> {
             let is_open = |end: &UnixStream| client::is_quiet(end.as_fd());
             (0..self.ends.len()).filter(|&number| is_open(&self.ends[number])).collect()
@@ -519,13 +524,13 @@ mod tests {
         let (mut bench, application) = (Bench::new(4), application(3));
         bench.keep(0, &application, 5);
         assert_eq!((bench.kept(), bench.taken()), ([3, 0], 3));
-        // one is under way, and its place is not for others
+        // one connection is in use, and its place is not for others
         let used = bench.pools[0].take(&application, 0, 1).unwrap();
         bench.keep(1, &application, 5);
         assert_eq!((bench.kept(), bench.taken()), ([2, 1], 4));
         bench.pools[0].keep(&application, 0, used, 1);
         assert_eq!(bench.kept(), [3, 1]);
-        // if it is so when the pool looks, it is
+        // if it is still in use when the pool looks, the place is for others
         let used = bench.pools[0].take(&application, 0, 1).unwrap();
         bench.pools[0].look(1_000);
         assert_eq!(bench.taken(), 3);
@@ -533,7 +538,7 @@ mod tests {
         assert_eq!(bench.kept(), [2, 2]);
         bench.pools[0].keep(&application, 0, used, 1_000);
         assert_eq!((bench.kept(), bench.taken()), ([2, 2], 4));
-        // their time is over
+        // all have been idle for too long
         for pool in &mut bench.pools {
             pool.look(70_000);
         }
@@ -547,7 +552,7 @@ mod tests {
         bench.keep(0, &once, 3);
         bench.keep(0, &now, 2);
         assert_eq!(bench.open(), [2, 3, 4]);
-        // what is used is not old
+        // a connection in use does not count as old
         let used = bench.pools[0].take(&once, 0, 1).unwrap();
         bench.pools[0].keep(&once, 0, used, 1);
         bench.keep(0, &now, 1);
@@ -562,10 +567,10 @@ mod tests {
         bench.keep(0, &application, 8);
         bench.keep(1, &application, 1);
         assert_eq!(bench.kept(), [8, 0]);
-        // of four beyond its part half, and those that have waited for longest
+        // of four beyond its part, half are closed, and those that were idle for longest
         bench.pools[0].look(1_000);
         assert_eq!((bench.kept(), bench.open()), ([6, 0], vec![2, 3, 4, 5, 6, 7]));
-        // and these are not taken back before the other has come
+        // the pool does not take these back before the other has come
         bench.keep(0, &application, 2);
         assert_eq!(bench.kept(), [6, 0]);
         bench.keep(1, &application, 3);
@@ -576,11 +581,11 @@ mod tests {
         bench.pools[0].look(3_000);
         bench.keep(1, &application, 2);
         assert_eq!(bench.kept(), [4, 4]);
-        // that is all it is sure to have
+        // that is the part of each
         bench.pools[0].look(4_000);
         bench.keep(1, &application, 1);
         assert_eq!(bench.kept(), [4, 4]);
-        // what nobody wants is the other's
+        // places that no other pool wants are free
         bench.pools[1] = ConnectionPool::new(&bench.bound);
         bench.keep(0, &application, 8);
         assert_eq!((bench.kept(), bench.taken()), ([8, 0], 8));
@@ -634,14 +639,14 @@ mod tests {
         let [watched, other] = &mut bench.pools;
         let links = &watched.idle[&(receivers.upstreams().number(), 0)];
         let (quiet, stirred) = (links[0].connection.id, links[1].connection.id);
-        // what has come before its request was over may be reported late
+        // an event from before its request was over may be reported late
         watched.stirred(quiet, 1);
         watched.stirred(stirred, 1);
         watched.stirred(stirred, 1);
         assert_eq!(watched.len(), 2);
         assert_eq!(watched.take(&receivers, 0, 1).unwrap().id, quiet);
         assert!(watched.take(&receivers, 0, 1).is_none());
-        // no word of it is needed where all are looked at
+        // no report is needed where all connections are checked
         assert!(watched.take(&scripts, 0, 1).is_none() && other.take(&scripts, 0, 1).is_none());
         assert!(other.take(&receivers, 0, 1).is_some() && other.take(&receivers, 0, 1).is_none());
     }

@@ -1,5 +1,5 @@
-//! What is done for an application beside requests: upstreams are asked whether they are well, and names
-//! are looked up again. Both wait for others, so each has a thread of its own.
+//! The upkeep of applications beside requests: upstreams are checked, and names are looked up again.
+//! Both wait for others, so each has a thread of its own.
 
 use crate::application::Application;
 use crate::group::MemberIndex;
@@ -19,24 +19,24 @@ use std::time::{Duration, Instant};
 const LOOK_UP_EVERY: Duration = Duration::from_secs(10);
 /// How often pools are asked how many workers they have.
 const ASK_POOLS_EVERY: Duration = Duration::from_secs(2);
-/// An answer to a check is read as far as its status.
+/// How much of the answer to a check is read: up to its status.
 const STATUS_BYTES: usize = 12;
-/// So many upstreams are asked at a time.
+/// The largest number of upstreams that are checked at a time.
 const MOST_AT_A_TIME: usize = 64;
 
-/// When names were looked up last.
+/// The upkeep of names.
 #[derive(Debug, Default)]
 pub struct NameUpkeep {
     looked_up: Option<Instant>,
 }
 
 impl NameUpkeep {
-    /// Looks up the names of these applications whose time it is. Waits for the name service.
+    /// Looks up the names of these applications that are due. Waits for the name service.
     pub fn run(&mut self, applications: &[Arc<Application>]) {
         applications.iter().for_each(|one| one.upstreams().look_up_services());
         let is_due = |last: Instant| last.elapsed() >= LOOK_UP_EVERY;
         if self.looked_up.is_none_or(is_due) {
-            // they were looked up when they were made
+            // at the first call, names were just looked up when the upstreams were made
             if self.looked_up.is_some() {
                 applications.iter().for_each(|one| one.upstreams().look_up());
             }
@@ -45,16 +45,16 @@ impl NameUpkeep {
     }
 }
 
-/// What applications are asked.
+/// The upkeep of upstreams: health checks and worker counts.
 #[derive(Debug, Default)]
 pub struct Upkeep {
-    /// When pools were asked for their workers last.
+    /// When pools were last asked for their workers.
     asked_pools: Option<Instant>,
 }
 
 impl Upkeep {
-    /// Asks those of these applications that are due whether they are well, and pools how many workers they have. It is
-    /// `now_ms` on the clock of requests. Waits at most for the slowest of them.
+    /// Checks the upstreams of these applications that are due, and asks pools how many workers they
+    /// have. `now_ms` is the time on the clock of requests. Waits at most for the slowest of them.
     pub fn run(&mut self, applications: &[Arc<Application>], now_ms: u64) {
         let due: Vec<(&Application, MemberIndex)> =
             applications.iter().flat_map(|one| one.due(now_ms)).take(MOST_AT_A_TIME).collect();
@@ -74,7 +74,7 @@ impl Upkeep {
         thread::scope(|scope| {
             for (application, path, seen) in pools {
                 let ask = move || application.ask_workers(seen.member, path, now_ms);
-                // without a thread nothing more is known of it than before
+                // without a thread the last known number stays
                 _ = thread::Builder::new().name("status".to_owned()).spawn_scoped(scope, ask);
             }
             for (application, member) in due {
@@ -85,7 +85,7 @@ impl Upkeep {
                 };
                 if thread::Builder::new().name("check".to_owned()).spawn_scoped(scope, ask).is_err()
                 {
-                    // without threads nothing can be told of any upstream
+                    // without threads, an upstream must not be taken for failed
                     application.upstreams().checked(member, true, now_ms);
                 }
             }
@@ -94,12 +94,12 @@ impl Upkeep {
 }
 
 impl Application {
-    /// Those that are to be asked now.
+    /// The upstreams whose check is due now.
     fn due(&self, now_ms: u64) -> impl Iterator<Item = (&Application, MemberIndex)> {
         std::iter::from_fn(move || Some((self, self.upstreams().begin_check(now_ms)?)))
     }
 
-    /// The host that a check of an upstream asks for: the name that requests tell it, or its address.
+    /// The host of a check: the name that requests have, or the upstream's address.
     fn checked_host(&self, member: MemberIndex) -> &str {
         let named = self.settings().proxy().and_then(|proxy| proxy.request.host.named());
         named.unwrap_or_else(|| self.authority(member))
@@ -116,10 +116,10 @@ impl Application {
             let end = Instant::now() + group.timeouts.connect;
             let mut connection = match self.connect(member, &refused, self.is_http2(), now_ms) {
                 Ok(connection) => connection,
-                // without descriptors nothing can be told of any upstream
+                // without descriptors, an upstream must not be taken for failed
                 Err(error) => return client::is_lack(&error),
             };
-            // one that takes connections runs, if nothing else is known of what it speaks
+            // if the protocol is not HTTP, an upstream is well if it accepts connections
             let asks = proxy.map(|_| told(check, self.checked_host(member)));
             let told = match connection.begin_in_clear(preface) {
                 true => asks.unwrap_or_default(),
@@ -146,7 +146,7 @@ impl Application {
     }
 }
 
-/// What is said first: of a connection without a client behind it.
+/// The PROXY header of a connection without a client behind it.
 fn preface(way: ProxyProtocol) -> &'static [u8] {
     match way {
         ProxyProtocol::V1 => b"PROXY UNKNOWN\r\n",
@@ -155,7 +155,7 @@ fn preface(way: ProxyProtocol) -> &'static [u8] {
     }
 }
 
-/// What an upstream is asked.
+/// The request of a check.
 fn told(check: &HealthCheckSettings, host: &str) -> Vec<u8> {
     let path = &check.path;
     let head = format!(
@@ -164,13 +164,13 @@ fn told(check: &HealthCheckSettings, host: &str) -> Vec<u8> {
     head.into_bytes()
 }
 
-/// Waits for the connection, and sends the first bytes. Says how many were sent.
+/// Waits for the connection, and sends the first bytes. Returns how many were sent.
 fn begin(
     connection: &mut UpstreamConnection,
     told: &[u8],
     end: Instant,
 ) -> Result<usize, ConnectError> {
-    // only then is it told that there is none
+    // the kernel reports a failed connection only after that
     wait(connection, PollInterest::Write, end)?;
     client::connect_result(connection.as_fd())?;
     loop {
@@ -187,7 +187,7 @@ fn begin(
     }
 }
 
-/// The status of the answer.
+/// Reads the status of the answer.
 fn answer(mut connection: UpstreamConnection, told: &[u8], end: Instant) -> io::Result<u16> {
     let mut rest = told;
     while !rest.is_empty() || connection.has_unsent() {
@@ -213,7 +213,7 @@ fn answer(mut connection: UpstreamConnection, told: &[u8], end: Instant) -> io::
     status.and_then(|digits| digits.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Waits until something can be done with a socket.
+/// Waits until the socket is ready.
 fn wait(socket: &impl AsFd, interest: PollInterest, end: Instant) -> io::Result<()> {
     let left = end.saturating_duration_since(Instant::now());
     let [readiness] =

@@ -1,4 +1,5 @@
-//! Pools of workers that say how many there are: php-fpm by its page of status, where `in_flight` is learnt.
+//! Pools of workers that report how many there are: php-fpm by its status page, where `in_flight` is
+//! learnt.
 
 use crate::application::Application;
 use crate::group::MemberIndex;
@@ -11,20 +12,20 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How long a pool may take to answer: it may be at work on as many requests as it can.
+/// How long a pool may take to answer: all of its workers may be busy.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// No status is longer.
+/// The largest status that is read.
 const MOST_BYTES: usize = 16 * 1024;
 
 impl Application {
-    /// The path at which its pools say how they are, if they do and that is of use.
+    /// The path of the pools' status page, if there is one and the number is of use.
     pub(crate) fn status_path(&self) -> Option<&str> {
         let group = self.settings().group();
         self.settings().fastcgi()?.status.as_deref().filter(|_| group.in_flight_from.is_some())
     }
 
-    /// Asks a pool how many workers it has. One that does not answer has as many as before.
+    /// Asks a pool how many workers it has. A pool that does not answer counts with its last number.
     pub(crate) fn ask_workers(&self, member: MemberIndex, path: &str, now_ms: u64) {
         let Ok(connection) = self.connect(member, &[], false, now_ms) else { return };
         let answer = exchange(connection, &question(path));
@@ -37,7 +38,7 @@ impl Application {
     }
 }
 
-/// Sends a question, and returns all that comes.
+/// Sends a request, and returns all that comes.
 fn exchange(mut connection: UpstreamConnection, question: &[u8]) -> io::Result<Vec<u8>> {
     let end = Instant::now() + PATIENCE;
     wait(&connection, PollInterest::Write, end)?;
@@ -63,7 +64,7 @@ fn exchange(mut connection: UpstreamConnection, question: &[u8]) -> io::Result<V
     Err(io::ErrorKind::InvalidData.into())
 }
 
-/// Waits until something can be done with a socket.
+/// Waits until the socket is ready.
 fn wait(socket: &impl AsFd, interest: PollInterest, end: Instant) -> io::Result<()> {
     let left = end.saturating_duration_since(Instant::now());
     if left.is_zero() {

@@ -1,4 +1,4 @@
-//! The answer, as far as it has come.
+//! An answer, as far as it has come.
 
 use super::script::ScriptAnswer;
 use crate::messages::response::ResponseReader;
@@ -6,13 +6,13 @@ use forebay_http::body::BodyDecoder;
 use forebay_http::response::{KeptResponse, ResponseContext, ResponseHeadLimits};
 use forebay_http::websocket::FramePosition;
 
-/// An answer has ended before it was whole, in a word.
+/// The word in logs for an answer that ended before it was whole.
 pub(super) const BROKEN_OFF: &str = "broken_off";
 
-/// So much of an answer is received at a time, where it cannot go to the client at once.
+/// How much of an answer is received at a time, where it cannot go to the client at once.
 pub(super) const RECEIVE_BYTES: usize = 16 * 1024;
 
-/// What is known of the head of an answer.
+/// The head of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnswerHead {
     pub(super) start: usize,
@@ -22,16 +22,16 @@ pub(super) struct AnswerHead {
     pub(super) keep_alive: bool,
 }
 
-/// What is still to come of an answer.
+/// The rest of an answer that is still to come.
 pub(super) enum Coming {
     Nothing,
     Sized(u64),
     Chunked(Box<BodyDecoder>),
-    /// Whatever comes.
+    /// Everything until the connection ends.
     All,
-    /// The frames of a WebSocket, which has come so far.
+    /// The frames of a WebSocket, and the position in them.
     WebSocket(Box<FramePosition>),
-    /// What is left of what a script says.
+    /// What is left of a script's answer.
     OfScript,
 }
 
@@ -45,30 +45,30 @@ impl Coming {
     }
 }
 
-/// What has come of an answer.
+/// The part of an answer that has come.
 pub(super) struct AnswerUnderWay {
     pub(super) reader: ResponseReader,
-    /// That of an application that speaks FastCGI.
+    /// The answer of an application that speaks FastCGI.
     pub(super) script: Option<Box<ScriptAnswer>>,
     pub(super) received: Vec<u8>,
-    /// Of it, what is not used yet.
+    /// Where the unused bytes of `received` begin.
     pub(super) at: usize,
     pub(super) interim: Vec<u8>,
     /// The head of the answer, in `received`.
     pub(super) head: Option<AnswerHead>,
-    /// Its fields, until the handler has looked at them.
+    /// The fields of the head, until the handler has looked at them.
     pub(super) fields: Option<KeptResponse>,
     pub(super) coming: Coming,
-    /// The handler has looked at it, or knows that there is none.
+    /// Whether the handler has looked at the answer, or knows that there is none.
     pub(super) has_told: bool,
-    /// The application has broken it off.
+    /// Whether the application has broken the answer off.
     pub(super) is_broken_off: bool,
-    /// Bytes of it that were taken as they are.
+    /// The number of bytes that were passed on as they are.
     pub(super) taken_bytes: u64,
 }
 
 impl AnswerUnderWay {
-    /// Nothing has come.
+    /// An answer of which nothing has come.
     pub(super) fn new(reader: ResponseReader, script: Option<Box<ScriptAnswer>>) -> AnswerUnderWay {
         AnswerUnderWay {
             reader,
@@ -85,12 +85,12 @@ impl AnswerUnderWay {
         }
     }
 
-    /// What was received and not used.
+    /// The bytes that were received and not used.
     pub(super) fn unused(&self) -> &[u8] {
         &self.received[self.at..]
     }
 
-    /// It is asked for once more.
+    /// Starts over for another attempt.
     pub(super) fn again(&mut self, asked: ResponseContext, limits: ResponseHeadLimits) {
         self.received.clear();
         self.at = 0;

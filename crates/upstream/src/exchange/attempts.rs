@@ -1,5 +1,5 @@
-//! Which upstream a request is sent to: its turn, a connection that is kept or a new one, and another upstream
-//! where that is safe.
+//! Attempts: which upstream a request is sent to, over which connection, and which upstream is next
+//! where another attempt is safe.
 
 use super::outcome::{self, ExchangeTimes, Failed, Lateness, UNSHAKEN};
 use super::phase::{Attempt, ExchangePhase};
@@ -21,11 +21,11 @@ use forebay_sys::clock;
 use forebay_tls::TlsFault;
 use std::io;
 
-/// So often a request is sent again beside all bounds that a shared connection has given back.
+/// How often a request that a shared connection has given back is sent again beside all other bounds.
 const MOST_RETURNED: u32 = 3;
 
 impl<T> Exchange<T> {
-    /// It is its turn to be sent, over this connection or a new one.
+    /// Sends the request at its turn, over this connection or a new one.
     pub(super) fn begin_with(
         &mut self,
         slot: UpstreamSlot,
@@ -36,7 +36,7 @@ impl<T> Exchange<T> {
         let upstreams = self.application.upstreams();
         let own = own
             .filter(|(of, connection)| *of == member && upstreams.is_current(member, connection));
-        // it may have waited for its turn meanwhile
+        // the client's own connection may have become too old while the request waited
         let own = own.map(|(_, own)| own).and_then(|mut own| own.is_fit(now_ms).then_some(own));
         self.binding.uses(own.is_some());
         if self.binding.is_private() {
@@ -48,7 +48,8 @@ impl<T> Exchange<T> {
                 AttemptFailure::Closed,
                 retry::RequestBodyState::Kept,
             );
-            // of an application that is asked over HTTP/2 it may be one for a WebSocket
+            // where applications are asked over HTTP/2, a kept connection may be one of HTTP/1.1 for
+            // a WebSocket
             connection.is_http2() == self.asked.is_http2
                 && upstreams.is_current(member, connection)
                 && (may_end || !upstreams.is_hasty(member, self.now_ms))
@@ -56,7 +57,7 @@ impl<T> Exchange<T> {
         self.begin_at(member, Some(slot), connection.filter(is_fit))
     }
 
-    /// It is sent to this one.
+    /// Sends the request to this upstream.
     pub(super) fn begin_at(
         &mut self,
         member: MemberIndex,
@@ -82,7 +83,8 @@ impl<T> Exchange<T> {
         Ok(())
     }
 
-    /// The connection by which the request is sent: of one for a receiver this is only the link to that.
+    /// The connection that carries the request. For a receiver, `connection` is only the link to it,
+    /// over which the request is offered.
     fn offering(&self, connection: UpstreamConnection) -> io::Result<UpstreamConnection> {
         match self.asked.passed {
             Some(request) => connection.offering(request),
@@ -90,15 +92,16 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// It waits for its turn.
+    /// Waits in the queue.
     pub(super) fn wait_for(&mut self, wait: QueueWait) {
-        // what waits for long takes no memory that it does not need: heads are written where there is room for most
+        // a waiting request takes as little memory as possible: heads are written into a buffer that
+        // fits most
         self.upload.to.shrink_to_fit();
         (self.phase, self.moved_ms) = (ExchangePhase::Waiting(wait), self.now_ms);
         self.times = ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() };
     }
 
-    /// Looks whether its turn has come.
+    /// Looks whether the request's turn has come.
     pub(super) fn look_at_turn(&mut self) -> Result<Option<RelayNext>, AttemptFailure> {
         let ExchangePhase::Waiting(wait) = &mut self.phase else { return Ok(None) };
         let Some(told) = wait.take() else { return Ok(Some(RelayNext::Wait)) };
@@ -107,7 +110,8 @@ impl<T> Exchange<T> {
         Ok(None)
     }
 
-    /// No upstream takes connections. Says whether it waits for one.
+    /// Decides whether to wait while no upstream takes connections. Returns whether the request
+    /// waits.
     fn waits_for_return(&mut self) -> bool {
         let queue = self.application.settings().group().queue;
         if queue.down == WhenDown::Fail {
@@ -123,7 +127,8 @@ impl<T> Exchange<T> {
         self.be_away(wait)
     }
 
-    /// It comes while no upstream takes connections. Says whether it waits with those that do.
+    /// Joins the requests that wait while no upstream takes connections. Returns whether the request
+    /// waits.
     pub(super) fn joins_wait(&mut self) -> bool {
         let queue = self.application.settings().group().queue;
         if queue.down == WhenDown::Fail || self.linked.is_some() {
@@ -135,7 +140,8 @@ impl<T> Exchange<T> {
         self.be_away(wait)
     }
 
-    /// However often it tries, that is once.
+    /// The end of the wait for an upstream that takes connections. The time counts once, however
+    /// often the request tries.
     fn away_until_ms(&mut self) -> u64 {
         let queue = self.application.settings().group().queue;
         if self.tries.away_until_ms == 0 {
@@ -153,7 +159,8 @@ impl<T> Exchange<T> {
         true
     }
 
-    /// It waits for an upstream that takes connections: looks whether one may be tried. Says whether it is done so.
+    /// Looks whether an upstream may be tried, while the request waits for one that takes
+    /// connections. Returns whether the request goes on.
     pub(super) fn look_for_return(&mut self, now_ms: u64) -> bool {
         let ExchangePhase::Away(wait) = &mut self.phase else { return false };
         self.now_ms = now_ms;
@@ -165,11 +172,11 @@ impl<T> Exchange<T> {
             }
             OutageLook::Tries => {
                 self.end_wait();
-                // all addresses of a name may have it now
+                // every address of the name may take connections by now
                 self.tries.refused.clear();
                 self.upload.rewind();
                 let (owner, key) = (self.asked.owner, self.asked.key);
-                // another one, if there is one
+                // the upstream that has just failed is asked only if there is no other
                 let tried = self.tries.tried.last().copied().into_iter().collect();
                 let choice = MemberChoice { tried, ..MemberChoice::default() };
                 let asking = Asking::new(owner, key).of(choice);
@@ -187,7 +194,7 @@ impl<T> Exchange<T> {
         true
     }
 
-    /// It waits no longer.
+    /// Ends the wait and counts its time.
     pub(super) fn end_wait(&mut self) {
         if let ExchangePhase::Waiting(_) | ExchangePhase::Away(_) = self.phase {
             self.phase = ExchangePhase::Unbegun;
@@ -195,14 +202,14 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Writes the host of this upstream into the head, where it is that which is told.
+    /// Writes the host of this upstream into the head, where the settings want that.
     fn name_host(&mut self, member: MemberIndex) {
         const NAME: &[u8] = b"\r\nHost: ";
         let proxy = self.application.settings().proxy();
         if proxy.is_none_or(|proxy| proxy.request.host != HostSent::Upstream) {
             return;
         }
-        // it follows the request line
+        // the field follows the request line
         let line_end =
             |from: usize| self.upload.to[from..].windows(2).position(|end| end == b"\r\n");
         let Some(start) = line_end(self.upload.preface).map(|at| self.upload.preface + at) else {
@@ -224,7 +231,8 @@ impl<T> Exchange<T> {
         mut attempt: Attempt,
     ) -> Result<(), AttemptFailure> {
         let (refused, is_http2) = (&self.tries.refused, self.asked.is_http2);
-        // a connection that begins with one client's address, or is one client's, is for that client alone
+        // a connection that begins with one client's address, or is bound to one client, is for that
+        // client alone
         let shares = is_http2 && self.upload.preface == 0 && !self.binding.is_private();
         let application = &self.application;
         let shared = match shares {
@@ -237,7 +245,7 @@ impl<T> Exchange<T> {
         };
         let opened = match shared.unwrap_or_else(connect) {
             Ok(mut connection) => {
-                // whose connection it is, is said before TLS
+                // the PROXY header goes before TLS
                 let preface = &self.upload.to[..self.upload.preface];
                 if connection.begin_in_clear(preface) {
                     self.upload.sent = preface.len();
@@ -251,7 +259,7 @@ impl<T> Exchange<T> {
         opened
     }
 
-    /// The attempt has failed: another is begun, if that is safe.
+    /// Begins another attempt after one that has failed, if that is safe.
     pub(super) fn try_again(&mut self, failure: AttemptFailure, late: Lateness) {
         let mut failed = Some((failure, late));
         while let Some((failure, late)) = failed {
@@ -259,9 +267,9 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Its client has left. An application that was sent some of the request, and has not answered, may work on: the
-    /// place is free when that has come to its end, or its time is over. One that writes notices that the connection
-    /// is closed.
+    /// Handles a client that has left. An application that was sent some of the request, and has not
+    /// answered, may go on working: its place becomes free when it has finished, or its time is over.
+    /// An application that is already writing notices that the connection is closed.
     pub(super) fn drain(&mut self) {
         if self.asked.passed.is_some() {
             return self.drain_offered();
@@ -270,12 +278,12 @@ impl<T> Exchange<T> {
             && !self.application.is_stage()
             && let Some(Attempt { connection: Some(connection), .. }) = self.phase.attempt_mut()
         {
-            // it is told, and need not find out by writing
+            // a stream is cancelled explicitly, so the upstream need not find out by writing
             return connection.cancel();
         }
         let is_bounded = self.application.settings().group().in_flight.is_some();
         if is_bounded && self.phase.is_answered() && !self.is_tunnel() {
-            // what has come and no client took may be all of it
+            // what has come, and the client did not take, may be the rest of the answer
             let mut dropped = Vec::new();
             while dropped.len() < UP_BYTES
                 && matches!(self.read_body(&mut dropped, UP_BYTES), RelayRead::Bytes(_))
@@ -300,8 +308,9 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// The same of a request that a receiver has: it has its place until it says that it is done, or has died. It sees
-    /// the end of the pair.
+    /// Handles a client that has left while a receiver has its request. The request keeps its place
+    /// until the receiver says that it is done, or has died. The receiver sees the end of the socket
+    /// pair.
     pub(super) fn drain_offered(&mut self) {
         let until_ms = self.own_deadline_ms();
         let is_bounded = self.application.settings().group().in_flight.is_some();
@@ -315,12 +324,13 @@ impl<T> Exchange<T> {
             && let (Some(connection), Some(slot)) = (attempt.connection, attempt.slot)
             && is_out(&connection)
         {
-            // whatever it says on the link, it is done
+            // whatever the receiver says on the link, the request is done then
             DrainingExchange::new(connection.without_offer(), slot, 0, until_ms).begin();
         }
     }
 
-    /// Whether an upstream that has not answered in time has answered no request since it was asked.
+    /// Whether an upstream that has not answered in time has answered no other request either since
+    /// it was asked.
     fn is_frozen(&self, failure: AttemptFailure) -> bool {
         let ExchangePhase::Asking(Attempt { slot: Some(slot), .. }) = &self.phase else {
             return false;
@@ -330,7 +340,8 @@ impl<T> Exchange<T> {
         is_silent && last_ns < self.times.begun_ns
     }
 
-    /// Begins another attempt, if that is safe. Says how that has failed already, if it has.
+    /// Begins another attempt, if that is safe. Returns the failure if that attempt has failed
+    /// already.
     fn begin_another(&mut self, failure: AttemptFailure, late: Lateness) -> Option<AttemptFailure> {
         let now_ms = self.now_ms;
         let failure = if self.is_frozen(failure) { AttemptFailure::Frozen } else { failure };
@@ -339,9 +350,9 @@ impl<T> Exchange<T> {
         let has_no_room = pair.is_some_and(OfferedPair::has_no_room);
         let failure = if has_no_room { AttemptFailure::Resources } else { failure };
         self.note_failed(late.word(failure));
-        // a receiver has said that it has it: nobody else gets it
+        // a receiver has confirmed that it has the request: no other receiver gets it
         let was_taken = pair.is_some_and(OfferedPair::is_taken);
-        // an upstream may close what it has not used for a while
+        // an upstream may close a connection that was idle for a while
         let was_stale = attempt.is_reused
             && !was_taken
             && matches!(failure, AttemptFailure::Unwritten | AttemptFailure::Closed);
@@ -352,10 +363,10 @@ impl<T> Exchange<T> {
             let upstreams = self.application.upstreams();
             upstreams.refused(member, connection, &mut self.tries.refused, now_ms)
         });
-        // it takes connections, and says nothing in the handshake
+        // the upstream accepts connections, but says nothing in the handshake
         let shakes = failed.is_some_and(UpstreamConnection::shakes);
-        // a connection that others have, too, ends for all of them, or has as many streams as it may: that says nothing
-        // of the upstream, and none of them has run
+        // a shared connection ends for all its requests at once, or has no stream left: that shows
+        // nothing of the upstream, and none of the requests has run
         let was_returned = failure == AttemptFailure::Returned
             && attempt.connection.as_ref().is_some_and(UpstreamConnection::is_shared);
         if let Some(slot) = &mut attempt.slot {
@@ -365,7 +376,7 @@ impl<T> Exchange<T> {
             match (failure, late) {
                 _ if was_stale || has_address || was_returned => slot.told = HealthSign::Nothing,
                 (AttemptFailure::Connect, Lateness::Late) if shakes => slot.fail(UNSHAKEN),
-                // it was not the upstream that lacked something
+                // this server lacked something, not the upstream
                 (AttemptFailure::Resources, _) => slot.told = HealthSign::Nothing,
                 (AttemptFailure::Connect | AttemptFailure::Tls(_), Lateness::InTime) => {
                     slot.fail(attempt.unreached);
@@ -377,14 +388,15 @@ impl<T> Exchange<T> {
             self.tries.handshakes.failed.push(fault);
         }
         let is_away = late == Lateness::InTime && outcome::is_away(failure, attempt.unreached);
-        // the place is free before another is asked for
+        // the place must be free before another is asked for
         drop(attempt);
         let body = match self.upload.is_gone {
             true => retry::RequestBodyState::Gone,
             false => retry::RequestBodyState::Kept,
         };
         let is_unheard = self.answer.interim.is_empty() || self.answer.script.is_some();
-        // another connection knows nothing of its sign-in, which is not to be told twice
+        // another connection does not know this client's sign-in, and the credentials must not be
+        // sent twice
         let is_bound = self.binding.is_used() && !was_stale;
         let is_safe = is_unheard
             && !is_bound
@@ -392,7 +404,7 @@ impl<T> Exchange<T> {
             && retry::may_repeat(self.asked.method, failure, body);
         let upstreams = self.application.upstreams();
         let has_more = self.tries.retries < self.application.settings().group().retries;
-        // nothing was sent there
+        // the upstream did not begin with the request, so the retry costs nothing
         let is_returned = was_returned && self.tries.returned < MOST_RETURNED;
         let is_free =
             has_address || is_returned || (was_stale && failure == AttemptFailure::Unwritten);
@@ -401,7 +413,7 @@ impl<T> Exchange<T> {
         let (owner, tried) = (self.asked.owner, self.tries.tried.clone());
         let next = match is_safe && may {
             true => {
-                // its certificate is the same the next time
+                // the upstream would show the same certificate again
                 let is_certain = |fault| fault != TlsFault::Ended && !has_address;
                 let only_others = match failure {
                     AttemptFailure::Frozen => true,

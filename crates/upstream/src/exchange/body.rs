@@ -21,7 +21,7 @@ impl<T> Exchange<T> {
             return RelayRead::Bytes(count);
         }
         if self.answer.has_told && self.answer.at > 0 {
-            // what waits for long takes no memory
+            // an idle exchange takes no memory
             spare::leave(&mut self.answer.received);
             (self.answer.at, self.answer.fields) = (0, None);
         }
@@ -34,7 +34,7 @@ impl<T> Exchange<T> {
         let Some(attempt) = self.phase.attempt_mut() else { return RelayRead::End };
         let Some(connection) = &mut attempt.connection else { return RelayRead::End };
         if attempt.has_ended {
-            // a server that has closed and resets what still comes for it takes nothing more
+            // a server that has closed the connection resets what still comes, and takes nothing more
             let is_reset = is_passed_on && attempt.is_cut;
             return if is_reset { RelayRead::Broken } else { RelayRead::End };
         }
@@ -44,7 +44,7 @@ impl<T> Exchange<T> {
         let into = match out {
             Some(out) => out,
             None => {
-                // the head stays: it may be looked at
+                // the head stays, because the handler may look at it
                 self.answer.received.truncate(self.answer.at);
                 spare::furnish(&mut self.answer.received);
                 &mut self.answer.received
@@ -52,7 +52,7 @@ impl<T> Exchange<T> {
         };
         let received = connection.receive_more(into, most, self.now_ms);
         if self.may_go_on() {
-            // what has come has opened the window for the request
+            // what has arrived has opened the window for the request
             self.send();
         }
         let Some(attempt) = self.phase.attempt_mut() else { return RelayRead::End };
@@ -67,7 +67,7 @@ impl<T> Exchange<T> {
                 RelayRead::Nothing
             }
             Received::Ended => {
-                // over HTTP/2 the answer has, and not its connection
+                // with HTTP/2 the answer has ended, and not its connection
                 attempt.has_ended = !self.asked.is_http2;
                 if self.is_cut_off() { RelayRead::Broken } else { RelayRead::End }
             }
@@ -78,8 +78,8 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Whether the answer has ended with its head, though that says nothing of a length. A client of gRPC takes what such
-    /// a head says for the trailers.
+    /// Whether the answer has ended with its head, although the head gives no length. A client of
+    /// gRPC takes the fields of such a head for the trailers.
     pub(super) fn is_without_body(&self, status: u16) -> bool {
         let has_ended = |connection: &UpstreamConnection| {
             connection.is_over() && connection.trailers().is_empty()
@@ -91,8 +91,9 @@ impl<T> Exchange<T> {
             && self.phase.connection().is_some_and(has_ended)
     }
 
-    /// Whether the next stage has broken a tunnel off. No Unix socket is reset; but a stage that lives ends the
-    /// connection of a tunnel in both directions only after the one before has ended its own.
+    /// Whether the next stage has broken off a tunnel. A Unix socket cannot be reset; but a stage
+    /// that lives ends the connection of a tunnel in both directions only after the stage before has
+    /// ended its own.
     fn is_cut_off(&self) -> bool {
         let is_open = self.is_tunnel()
             && self.application.is_stage()
@@ -102,7 +103,8 @@ impl<T> Exchange<T> {
         state.is_ok_and(|[socket]| socket.broken)
     }
 
-    /// Takes the next bytes of a WebSocket. Where that ends because this server goes away, its client is told.
+    /// Takes the next bytes of a WebSocket. If it ends because this server goes away, a close frame
+    /// is appended for the client.
     pub(super) fn read_frames(&mut self, out: &mut Vec<u8>, most: usize) -> RelayRead {
         let start = out.len();
         let read = self.take(out, most);
@@ -110,7 +112,7 @@ impl<T> Exchange<T> {
         let Coming::WebSocket(position) = &mut self.answer.coming else { return read };
         match read {
             RelayRead::Bytes(_) => position.pass(&out[start..]),
-            // this server has ended it, and TLS misses a last word then
+            // this server has shut down reading, so TLS finds no `close_notify`
             RelayRead::End | RelayRead::Broken if is_leaving() => {
                 if !position.is_between() || most < GOING_AWAY.len() {
                     return RelayRead::End;
@@ -125,7 +127,8 @@ impl<T> Exchange<T> {
         read
     }
 
-    /// It breaks off: the upstream is to blame, unless the bytes are its client's, who may have it reset at will.
+    /// Breaks the answer off. The upstream is to blame, unless it is a TCP connection, which the
+    /// client can have reset at will.
     pub(super) fn broken(&mut self) -> RelayRead {
         self.answer.is_broken_off = true;
         let is_passed_on = self.application.settings().tcp().is_some();

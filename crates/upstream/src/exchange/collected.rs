@@ -1,34 +1,35 @@
-//! A body that is collected before an application is asked: what of it is in memory, and what is on disk.
+//! Bodies that are collected before an application is asked: what of them is in memory, and what is
+//! on disk.
 
 use crate::spool::{NoSpool, PART_BYTES, Spool, SpoolDone, SpoolFile};
 use std::sync::Arc;
 
-/// What has come of a body that is collected.
+/// A body that is being collected.
 pub(super) struct CollectedBody {
-    /// What is not on disk.
+    /// The bytes that are not on disk.
     pub(super) bytes: Vec<u8>,
-    /// So much of a body is in memory alone.
+    /// The largest number of bytes in memory alone.
     memory_bytes: usize,
-    /// Where the rest may be.
+    /// The spool for the rest.
     spool: Option<Arc<Spool>>,
     pub(super) file: Option<SpoolFile>,
-    /// Nothing more comes.
+    /// Whether all of the body has come.
     pub(super) is_whole: bool,
 }
 
 /// A body on disk, on its way to an upstream.
 pub(super) struct BodyOnDisk {
     file: SpoolFile,
-    /// What is behind it, in memory.
+    /// The bytes after those on disk, in memory.
     tail: Vec<u8>,
-    /// What was taken of both.
+    /// The number of bytes that were taken, of both together.
     at: u64,
-    /// Bytes of the head of the request, which go before it.
+    /// The length of the request's head, which goes before the body.
     pub(super) head: usize,
 }
 
 impl CollectedBody {
-    /// Of which nothing has come.
+    /// A body of which nothing has come yet.
     pub(super) fn new(memory_bytes: u64, spool: Option<Arc<Spool>>) -> CollectedBody {
         CollectedBody {
             bytes: Vec::new(),
@@ -43,7 +44,7 @@ impl CollectedBody {
         self.file.as_ref().is_some_and(SpoolFile::is_busy)
     }
 
-    /// How much more may come now.
+    /// The number of bytes that may come now.
     pub(super) fn capacity(&self) -> usize {
         match self.is_busy() {
             true => PART_BYTES.saturating_sub(self.bytes.len()),
@@ -51,18 +52,18 @@ impl CollectedBody {
         }
     }
 
-    /// Its file, while something is being done with it.
+    /// The body's file, while the disk works on it.
     pub(super) fn busy_file(&self) -> Option<&SpoolFile> {
         self.file.as_ref().filter(|file| file.is_busy())
     }
 
-    /// Has written what is too much for memory.
+    /// Has the disk write what does not fit in memory.
     pub(super) fn write(&mut self) -> Result<(), NoSpool> {
         let Some(spool) = self.spool.as_ref().filter(|_| !self.is_whole && !self.is_busy()) else {
             return Ok(());
         };
         let most = if self.file.is_some() { 0 } else { self.memory_bytes };
-        // a small part is not worth the way
+        // a small part is not worth a write of its own
         if self.bytes.len() <= most || self.bytes.len() < PART_BYTES {
             return Ok(());
         }
@@ -73,7 +74,7 @@ impl CollectedBody {
         file.write(std::mem::take(&mut self.bytes))
     }
 
-    /// What the disk has done is seen.
+    /// Takes the result of the disk's work.
     pub(super) fn look(&mut self) -> Result<(), NoSpool> {
         let done = self.file.as_mut().and_then(SpoolFile::take);
         if let Some(SpoolDone::Failed) = done {
@@ -84,12 +85,12 @@ impl CollectedBody {
 }
 
 impl BodyOnDisk {
-    /// Of which nothing was taken, behind so many bytes of a head.
+    /// A body on disk of which nothing was taken, behind a head of `head` bytes.
     pub(super) fn new(file: SpoolFile, tail: Vec<u8>, head: usize) -> BodyOnDisk {
         BodyOnDisk { file, tail, at: 0, head }
     }
 
-    /// It is taken from its beginning again.
+    /// Goes back to the beginning.
     pub(super) fn rewind(&mut self) {
         self.at = 0;
     }
@@ -103,19 +104,19 @@ impl BodyOnDisk {
         self.file.len() + self.tail.len() as u64
     }
 
-    /// Its file, while something is being done with it.
+    /// The body's file, while the disk works on it.
     pub(super) fn busy_file(&self) -> Option<&SpoolFile> {
         Some(&self.file).filter(|file| file.is_busy())
     }
 
-    /// The next part of it, or that there is none yet.
+    /// The next part of the body; `None` while it is being read.
     pub(super) fn take(&mut self) -> Result<Option<Vec<u8>>, NoSpool> {
         let mut part = None;
         if self.file.is_busy() {
             match self.file.take() {
                 None => return Ok(None),
                 Some(SpoolDone::Failed) => return Err(NoSpool::Full),
-                // another attempt has begun meanwhile
+                // another attempt has begun since that part was asked for
                 Some(SpoolDone::Read { at, .. }) if at != self.at => {}
                 Some(SpoolDone::Read { bytes, .. }) => part = Some(bytes),
                 Some(SpoolDone::Written) => {}

@@ -30,17 +30,17 @@ impl<T> Exchange<T> {
             let Some(connection) = &mut attempt.connection else {
                 return Ok(Some(RelayNext::Wait));
             };
-            // behind an acknowledgement that came alone there would be no room for the rest, and twice as much
-            // would be allocated: that much is mapped anew each time
+            // an acknowledgement that came alone is removed: behind it there would be no room for the
+            // rest, and a buffer of twice the size would be mapped anew each time
             self.answer.received.drain(..std::mem::take(&mut self.answer.at));
             spare::furnish(&mut self.answer.received);
             match connection.receive_more(&mut self.answer.received, RECEIVE_BYTES, self.now_ms) {
-                // an upstream that takes nothing of the request does not come on by speaking
+                // an upstream that takes nothing of the request gets no more time by sending
                 Received::Bytes(_) if !self.upload.is_sent() => {}
                 Received::Bytes(_) => self.moved_ms = self.now_ms,
                 Received::Blocked => {
                     attempt.can_read = false;
-                    // what waits for long takes no memory
+                    // an idle exchange takes no memory
                     if self.answer.received.is_empty() {
                         spare::leave(&mut self.answer.received);
                     }
@@ -54,7 +54,8 @@ impl<T> Exchange<T> {
                         (fault, self.answer.unused().len())
                         && !attempt.is_reused
                     {
-                        // with TLS 1.3 it says so when the request is on its way, and does not look at that
+                        // with TLS 1.3 the upstream reports a failed handshake when the request is
+                        // already on its way
                         return Err(attempt.not_connected(&ConnectError::Tls(fault)));
                     }
                     return Err(match self.answer.unused().len() {
@@ -67,12 +68,12 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Whether the answer says if another request may pass.
+    /// Whether the answer decides if another request may pass.
     fn decides(&self) -> bool {
         self.application.settings().proxy().is_some_and(|proxy| proxy.authority.is_some())
     }
 
-    /// Reads a head from what was received. `None` if it is not whole.
+    /// Reads a head from what was received. Returns `None` if it is not complete.
     fn look_at_head(&mut self) -> Result<Option<Option<RelayNext>>, AttemptFailure> {
         if self.answer.script.is_some() {
             return self.look_at_script();
@@ -83,13 +84,13 @@ impl<T> Exchange<T> {
         let mut lines = Lines::new();
         match self.answer.reader.read(&self.answer.received[self.answer.at..], &mut lines) {
             Ok(HeadRead::More) => Ok(None),
-            // from one stage to the next it says that the request is there, and the client is not told
+            // between stages this acknowledges the request, and is not for the client
             Ok(HeadRead::Interim(head)) if head.status == 102 && self.linked.is_some() => {
                 self.answer.at += head.len;
                 self.tell_link(&LinkEvent::Acknowledged);
                 Ok(Some(None))
             }
-            // what a server says on its way to a decision is no answer to what the client has asked
+            // interim answers to a subrequest are no answers to the client's request
             Ok(HeadRead::Interim(head)) if self.decides() => {
                 self.answer.at += head.len;
                 Ok(Some(None))
@@ -127,7 +128,7 @@ impl<T> Exchange<T> {
                     BodyFraming::UntilClose | BodyFraming::Upgraded => Coming::All,
                     BodyFraming::Chunked => {
                         let limits = head::HeadLimits::default();
-                        // without a length none is too large
+                        // without a known length, no body is too large
                         let decoder =
                             BodyDecoder::new(Framing::Chunked, u64::MAX, Trailers::Keep, &limits);
                         let bare_lf = self.application.settings().limits().bare_lf;
@@ -137,7 +138,7 @@ impl<T> Exchange<T> {
                         })
                     }
                 };
-                // it ends when its client has had enough: it keeps a place as a tunnel does
+                // an event stream ends when its client leaves: it keeps a place as a tunnel does
                 let is_endless = head.is_event_stream;
                 let is_unfit = self.binding.look(&head);
                 let (start, end) = (self.answer.at, self.answer.at + head.len);

@@ -1,4 +1,4 @@
-//! What is known of a request that goes to the next stage of this server, whose copy stays until it is
+//! The state of a request that goes to the next stage of this server. Its copy is kept until it is
 //! acknowledged and answered.
 
 use crate::group::MemberIndex;
@@ -7,38 +7,40 @@ use crate::messages::response::DELAY;
 use forebay_http::head::Method;
 use forebay_http::response::{BodyFraming, Response};
 
-/// The field that asks for an acknowledgement, and says which attempt this is, from 1.
+/// The field that asks for an acknowledgement, and has the number of the attempt, from 1.
 pub const ATTEMPT: &str = "Forebay-Attempt";
 
-/// What is known of a request that went over a link.
+/// The state of a request that went over a link.
 #[derive(Debug)]
 pub(super) struct Linked {
     pub(super) flight: Flight,
-    /// Where in the copy the number of the attempt stands.
+    /// The position of the attempt's number in the copy.
     pub(super) attempt_at: usize,
-    /// Another instance may go on with the body: it was asked for as a whole.
+    /// Whether another instance may go on with the body, because it was asked for as a whole.
     pub(super) may_continue: bool,
-    /// The head is not touched by what asks for the rest of a body.
+    /// The length of the head, without the fields that ask for the rest of a body.
     pub(super) head_bytes: usize,
-    /// The rest of the body is asked for; what comes next is a head.
+    /// Whether the rest of the body was asked for, so that a head comes next.
     pub(super) is_continuing: bool,
-    /// The body cannot be gone on with.
+    /// Whether no instance can go on with the body.
     pub(super) is_broken: bool,
     pub(super) reason: Option<LinkFailure>,
 }
 
-/// What is asked of the next stage.
+/// What the link needs to know of a request to the next stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
-    /// Where in the head the digit stands that says which attempt this is.
+    /// The position of the digit with the number of the attempt in the head.
     pub attempt_at: usize,
-    /// It may run twice if its method says that this does no more than once.
+    /// Whether the request may run twice if its method is idempotent.
     pub repeats_idempotent: bool,
-    /// It cannot be said in HTTP/2: it names no host, as one of HTTP/1.0 may, or asks for another protocol.
+    /// Whether the request cannot be expressed in HTTP/2: it names no host, as in HTTP/1.0, or asks
+    /// for another protocol.
     pub needs_http1: bool,
-    /// There is room for a second copy of one that takes long.
+    /// Whether there is room for a second copy of a request that takes long.
     pub may_hurry: bool,
-    /// The answer would be a whole, as far as the request tells: it has no body, and asks for no part.
+    /// Whether the answer would be whole, as far as the request shows: it has no body, and asks for
+    /// no part.
     pub is_for_whole: bool,
 }
 
@@ -68,8 +70,8 @@ impl Linked {
     }
 }
 
-/// Whether a request may run twice (RFC 9110 §9.2.1); also one that is only idempotent (§9.2.2), where the site
-/// allows that.
+/// Whether a request may run twice: it is safe (RFC 9110 §9.2.1), or idempotent (§9.2.2) where the
+/// site allows that.
 pub(super) fn repeats(method: Method, idempotent_too: bool) -> bool {
     match method {
         Method::Get | Method::Head | Method::Options => true,
@@ -78,7 +80,7 @@ pub(super) fn repeats(method: Method, idempotent_too: bool) -> bool {
     }
 }
 
-/// What a head says that a link must know.
+/// What a link must know of a head.
 pub(super) struct Noted {
     pub(super) whole: Option<WholeAnswer>,
     pub(super) part: Option<(u64, u64, Box<[u8]>)>,
@@ -111,13 +113,13 @@ impl Noted {
     }
 }
 
-/// A delay as answers carry it. What no request can have waited is none.
+/// A delay in milliseconds, as answers carry it. Implausibly long values are ignored.
 fn milliseconds(value: &[u8]) -> Option<u64> {
     let is_number = (1..=7).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(value).ok()?.parse().ok().filter(|_| is_number)
 }
 
-/// First byte, last byte and length of the whole (RFC 9110 §14.4).
+/// The first byte, the last byte and the length of the whole (RFC 9110 §14.4).
 fn content_range(value: &[u8]) -> Option<(u64, u64, u64)> {
     let text = std::str::from_utf8(value).ok()?.strip_prefix("bytes ")?;
     let (range, total) = text.split_once('/')?;

@@ -1,5 +1,5 @@
-//! What differs where the upstream is the next stage of this server: the [link](crate::link) decides what
-//! becomes of a request, and the copy stays until the request is acknowledged and answered.
+//! Exchanges with the next stage of this server: the [link](crate::link) decides what becomes of a
+//! request, and the copy is kept until the request is acknowledged and answered.
 
 use super::answer::AnswerHead;
 use super::link_state::Noted;
@@ -20,22 +20,23 @@ impl<T> Exchange<T> {
         self.linked.as_ref()?.reason
     }
 
-    /// Tells the link what has come, and does what it says.
+    /// Reports an event to the link, and does what it answers.
     pub(super) fn tell_link(&mut self, event: &LinkEvent<'_>) {
         let mut begun = self.follow_link(event);
-        // the instance that it names may not be there either
+        // the instance that the link names may be unreachable, too
         while begun.is_err() {
             begun = self.follow_link(&LinkEvent::Refused);
         }
     }
 
-    /// The same, but for an instance that cannot be reached.
+    /// As [`tell_link`](Exchange::tell_link), but without another try for an instance that cannot be
+    /// reached.
     fn follow_link(&mut self, event: &LinkEvent<'_>) -> Result<(), AttemptFailure> {
         let (Some(linked), Some(mut link)) = (&mut self.linked, self.application.link()) else {
             return Ok(());
         };
         if matches!(event, LinkEvent::Broken { .. } | LinkEvent::Time) {
-            // how processes have ended decides whether they get another request
+            // how processes have ended decides whether the request is quarantined
             self.application.look_at_ends(&mut link);
         }
         let attempt = linked.flight.attempt();
@@ -48,7 +49,7 @@ impl<T> Exchange<T> {
             && matches!(action, LinkAction::Continue(..) | LinkAction::Rest)
             && !self.answer.has_told
         {
-            // the head that the handler is yet to look at would be gone
+            // the handler has not yet looked at the head, which another attempt would overwrite
             link.cancel(&mut linked.flight, self.now_ms);
             action = LinkAction::Break;
         }
@@ -75,9 +76,9 @@ impl<T> Exchange<T> {
         Ok(())
     }
 
-    /// The attempt has failed.
+    /// Reports to the link that the attempt has failed.
     pub(super) fn fail_link(&mut self, failure: AttemptFailure) {
-        // other software may close what is idle
+        // other software than this server may close idle connections
         let is_reused = self.phase.attempt().is_some_and(|attempt| attempt.is_reused);
         let may_be_stale = is_reused && !self.application.is_own(self.upstream());
         self.note_failed(Lateness::InTime.word(failure));
@@ -90,23 +91,23 @@ impl<T> Exchange<T> {
             | AttemptFailure::Resources
             | AttemptFailure::Unwritten
             | AttemptFailure::Overloaded => LinkEvent::Refused,
-            // a stage that lives ends no connection on which it has a request
+            // a stage that lives never closes a connection with a request on it
             AttemptFailure::Closed => LinkEvent::Broken { has_ended: true },
             AttemptFailure::Malformed => LinkEvent::Broken { has_ended: false },
             AttemptFailure::Silent | AttemptFailure::Frozen => LinkEvent::Late,
         });
     }
 
-    /// The copy goes to another instance; or to the same, over a new connection.
+    /// Sends the copy to another instance, or to the same over a new connection.
     fn send_again(&mut self, member: MemberIndex, from: Option<u64>) -> Result<(), AttemptFailure> {
         let Some(linked) = &mut self.linked else { return Ok(()) };
         linked.is_continuing = from.is_some();
-        // from 1 to 9
+        // a digit from 1 to 9
         if let Some(digit) = self.upload.to.get_mut(linked.attempt_at) {
             *digit = b'0' + linked.flight.copy();
         }
         if let (Some(from), Some(whole)) = (from, linked.flight.whole()) {
-            // the empty line is written anew
+            // the empty line at the end of the head is written anew
             self.upload.to.truncate(linked.head_bytes.saturating_sub(2));
             self.upload
                 .to
@@ -140,7 +141,8 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// The head of an answer, or of the rest of one. Says whether that is all there is to be done with it.
+    /// Reports the head of an answer, or of the rest of one, to the link. Returns whether nothing
+    /// else must be done with it.
     pub(super) fn link_heard(&mut self, noted: Noted) -> bool {
         let Some(linked) = &mut self.linked else { return false };
         if !linked.is_continuing {
@@ -167,14 +169,14 @@ impl<T> Exchange<T> {
         true
     }
 
-    /// The connection is a tunnel: that was the whole answer. From here on no other instance could go on, and one
-    /// that hangs may go on itself: the link has nothing to decide.
+    /// Ends the link's part when the connection has become a tunnel. No other instance could go on
+    /// with it, and one that hangs may recover: the link has nothing more to decide.
     pub(super) fn link_changed(&mut self) {
         self.tell_link(&LinkEvent::End);
         self.linked = None;
     }
 
-    /// So much of the body has come, or its end.
+    /// Reports bytes of the body, or its end, to the link.
     pub(super) fn link_read(&mut self, given: RelayRead) -> RelayRead {
         match given {
             RelayRead::Bytes(count) => self.tell_link(&LinkEvent::Body(count as u64)),
@@ -191,7 +193,7 @@ impl<T> Exchange<T> {
         given
     }
 
-    /// The deadline has come: whether that was the link's only.
+    /// Handles the deadline. Returns whether it was only the link's.
     pub(super) fn look_at_link(&mut self, now_ms: u64) -> bool {
         self.now_ms = now_ms;
         if self.linked.is_none() || now_ms >= self.own_deadline_ms() {
@@ -203,8 +205,8 @@ impl<T> Exchange<T> {
         true
     }
 
-    /// The stage before is to be told that the request is here, unless its answer comes first. One that may not
-    /// run twice is not kept in doubt.
+    /// Schedules the acknowledgement for the stage before, in case the answer does not come first. A
+    /// request that must not run twice is acknowledged at once. Returns whether it was scheduled.
     pub(super) fn acknowledge_later(&mut self) -> bool {
         let repeats = self.linked.as_ref().is_some_and(|linked| linked.flight.repeats());
         let after_ms = self.application.held_back_ms().filter(|_| repeats);
@@ -212,7 +214,7 @@ impl<T> Exchange<T> {
         self.acknowledge_ms.is_some()
     }
 
-    /// Whether it is time for that; then it is the interim answer.
+    /// Whether the acknowledgement is due; then it is the interim answer.
     pub(super) fn acknowledges_now(&mut self) -> bool {
         let is_due = self.acknowledge_ms.is_some_and(|at_ms| self.now_ms >= at_ms);
         if is_due {
@@ -223,7 +225,7 @@ impl<T> Exchange<T> {
         is_due
     }
 
-    /// Its client has gone, or everything is there.
+    /// Ends the link's part: the client has left, or the answer is complete.
     pub(super) fn leave_link(&mut self) {
         if let (Some(linked), Some(mut link)) = (&mut self.linked, self.application.link()) {
             link.cancel(&mut linked.flight, self.now_ms);

@@ -1,4 +1,4 @@
-//! What has become of an exchange, and how long it took.
+//! The outcome of an exchange, and how long it took.
 
 use crate::group::retry::AttemptFailure;
 use crate::group::{MemberIndex, Unavailable};
@@ -7,7 +7,7 @@ use forebay_tls::TlsFault;
 use std::io;
 use std::time::Duration;
 
-/// How long it took.
+/// The times of an exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExchangeTimes {
     pub(super) begun_ns: u64,
@@ -16,69 +16,71 @@ pub struct ExchangeTimes {
 }
 
 impl ExchangeTimes {
-    /// Of what begins now.
+    /// The times of an exchange that begins now.
     pub(crate) fn begun(begun_ns: u64) -> ExchangeTimes {
         ExchangeTimes { begun_ns, ..ExchangeTimes::default() }
     }
 
-    /// There is a connection now.
+    /// Notes that there is a connection now.
     pub(crate) fn connected(&mut self, now_ns: u64) {
         self.connected_ns = now_ns;
     }
 
-    /// It is answered now.
+    /// Notes that the head of the answer is there now.
     pub(crate) fn answered(&mut self, now_ns: u64) {
         self.answered_ns = now_ns;
     }
 
-    /// When the last one was asked, or the request began to wait, in nanoseconds of a clock that never
-    /// goes back.
+    /// When the last upstream was asked, or the request began to wait, in nanoseconds of the
+    /// monotonic clock.
     pub fn begun_ns(&self) -> u64 {
         self.begun_ns
     }
 
-    /// Until the last connection was there, in nanoseconds; 0 if there was none.
+    /// The time until the last connection was there, in nanoseconds; 0 if there was none.
     pub(crate) fn connect_ns(&self) -> u64 {
         self.connected_ns.saturating_sub(self.begun_ns)
     }
 
-    /// Until the head of the answer was there, in nanoseconds; 0 if it never was.
+    /// The time until the head of the answer was there, in nanoseconds; 0 if it never was.
     pub(crate) fn head_ns(&self) -> u64 {
         self.answered_ns.saturating_sub(self.begun_ns)
     }
 
-    /// Until there was a connection, the last one; `None` if there was none.
+    /// The time until the last connection was there; `None` if there was none.
     pub fn connect(&self) -> Option<Duration> {
         (self.connected_ns > 0)
             .then(|| Duration::from_nanos(self.connected_ns.saturating_sub(self.begun_ns)))
     }
 
-    /// Until the head of the answer was there; `None` if it never was.
+    /// The time until the head of the answer was there; `None` if it never was.
     pub fn head(&self) -> Option<Duration> {
         (self.answered_ns > 0)
             .then(|| Duration::from_nanos(self.answered_ns.saturating_sub(self.begun_ns)))
     }
 }
 
-/// Why there is no answer.
+/// Why a request has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
-    /// The last one that was asked has failed like this, in time or not.
+    /// The last attempt has failed like this, in time or not.
     Asked(AttemptFailure, Lateness),
-    /// None could be asked.
+    /// No upstream could be asked.
     Unasked(Unavailable),
-    /// The body of the request is larger than it may be.
+    /// The body of the request is larger than allowed.
     TooLarge,
-    /// It is larger than is collected in memory, its length is not known, and no body may be on disk.
+    /// The body is larger than is collected in memory, its length is not known, and there is no spool
+    /// on disk.
     NoSpool,
-    /// It is too large for memory, and there is no room for it on disk.
+    /// The body is too large for memory, and the spool on disk is full.
     SpoolFull,
-    /// It wants its client to sign in, and offers only what signs in a connection, which cannot be that client's alone.
+    /// The upstream wants a sign-in, and offers only schemes that sign in a connection; this
+    /// connection cannot be the client's alone.
     SignIn,
 }
 
 impl Failed {
-    /// The same in a word, for logs.
+    /// The failure in a word, for logs.
     pub fn word(self) -> &'static str {
         match self {
             Failed::Asked(failure, late) => late.word(failure),
@@ -96,17 +98,17 @@ impl Failed {
     }
 }
 
-/// Whether something failed because the time for it was over.
+/// Whether an attempt failed because its time was over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lateness {
-    /// It failed before.
+    /// The attempt failed before its time was over.
     InTime,
-    /// That is so.
+    /// The time was over.
     Late,
 }
 
 impl Lateness {
-    /// How an upstream has failed, in a word.
+    /// The failure of an upstream in a word, for logs.
     pub(crate) fn word(self, failure: AttemptFailure) -> &'static str {
         match (failure, self) {
             (AttemptFailure::Connect, Lateness::InTime) => "connect",
@@ -122,51 +124,51 @@ impl Lateness {
     }
 }
 
-/// An attempt that has failed, of a request that is recorded.
+/// A failed attempt of a traced request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailedAttempt {
-    /// Which of the exchange, from 1.
+    /// The number of the attempt, from 1.
     pub number: u32,
     /// The upstream that was asked.
     pub upstream: MemberIndex,
-    /// When it began, in nanoseconds of a clock that never goes back.
+    /// When the attempt began, in nanoseconds of the monotonic clock.
     pub begun_ns: u64,
     /// When there was a connection; 0 if there was none.
     pub connected_ns: u64,
-    /// When it failed.
+    /// When the attempt failed.
     pub ended_ns: u64,
-    /// How, in a word.
+    /// How it failed, in a word.
     pub error: &'static str,
 }
 
-/// Handshakes of TLS with upstreams, by what has come of them.
+/// The TLS handshakes with upstreams, by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamHandshakes {
-    /// Certificates were shown and looked at.
+    /// The number of full handshakes, in which certificates were verified.
     pub full: u32,
-    /// An earlier session was continued.
+    /// The number of resumed sessions.
     pub resumed: u32,
-    /// Those that have failed.
+    /// The handshakes that failed.
     pub failed: Vec<TlsFault>,
 }
 
-/// There was no connection, and nothing more is known.
+/// The reason when there was no connection, and nothing more is known.
 pub(super) const UNREACHED: &str = "connect";
 
-/// The handshake of TLS was not done in the time for a connection.
+/// The reason when the TLS handshake was not done in the time for a connection.
 pub(super) const UNSHAKEN: &str = "connect_timeout: in the handshake of TLS";
 
-/// Nobody listens there.
+/// The reasons when no process listens at the address.
 const REFUSED: &str = "connect: refused";
 const NO_SOCKET: &str = "connect: there is no such socket";
 
-/// Whether an attempt has failed as it does while its upstream is started again: nobody listens, for this reason.
+/// Whether an attempt has failed as it does while its upstream is restarted: no process listens.
 pub(super) fn is_away(failure: AttemptFailure, unreached: &str) -> bool {
     failure == AttemptFailure::Connect && [REFUSED, NO_SOCKET].contains(&unreached)
 }
 
-/// Why there is no connection, for the operator; `None` if it is not the upstream's fault, but this server has no
-/// descriptor or no memory for one.
+/// Why there is no connection, for the operator. `None` if the upstream is not to blame, because this
+/// server has no descriptor or no memory for one.
 pub(crate) fn unreached(error: &io::Error) -> Option<&'static str> {
     use io::ErrorKind::*;
     let is_of_kernel = error.raw_os_error().is_some();
@@ -180,7 +182,7 @@ pub(crate) fn unreached(error: &io::Error) -> Option<&'static str> {
         AddrNotAvailable => "connect: the name has no address",
         NotFound | NotADirectory => NO_SOCKET,
         PermissionDenied => "connect: permission denied",
-        // of a Unix socket, when as many wait there as may
+        // for a Unix socket: its backlog is full
         WouldBlock => "connect: its backlog is full",
         _ => UNREACHED,
     })

@@ -1,64 +1,65 @@
-//! How fast the body of a request comes, as far as that is up to its client.
+//! The pace of a request's body, as far as the client decides it.
 
 use std::time::Duration;
 
-/// So many bytes give a body one second more.
+/// How many bytes give a body one second more.
 const BYTES_PER_SECOND: u64 = 500;
 
-/// How fast a body comes since an upstream is asked.
+/// The pace of a body since an upstream was asked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct UploadPace {
-    /// Since when its client is waited for.
+    /// Since when the client is to blame for the pace.
     since_ms: u64,
-    /// What has come of it, in bytes.
+    /// The number of bytes that have come.
     bytes: u64,
-    /// Why nothing may come.
+    /// Why the client is not to blame now.
     excuse: Option<UploadExcuse>,
 }
 
 /// Why a client is not to blame if nothing comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UploadExcuse {
-    /// It waits to be asked for the body.
+    /// The client waits for `100 Continue`.
     Unasked,
     /// The upstream does not take what has come.
     Untaken,
 }
 
 impl UploadPace {
-    /// Of a body of which nothing has come. `is_unasked` if its client waits to be asked for it.
+    /// The pace of a body of which nothing has come. `is_unasked` says that the client waits for
+    /// `100 Continue`.
     pub(super) fn new(is_unasked: bool) -> UploadPace {
         let excuse = is_unasked.then_some(UploadExcuse::Unasked);
         UploadPace { excuse, ..UploadPace::default() }
     }
 
-    /// An upstream is asked from now on.
+    /// Starts anew for an attempt at an upstream.
     pub(super) fn begin(&mut self, now_ms: u64) {
         self.since_ms = now_ms;
-        // the one before did not take it
+        // only the upstream before did not take it
         self.excuse = self.excuse.filter(|excuse| *excuse == UploadExcuse::Unasked);
     }
 
-    /// More of it has come.
+    /// Notes that more of the body has come.
     pub(super) fn came(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.excuse == Some(UploadExcuse::Unasked) {
-            // a client need not wait for that
+            // a client need not wait for `100 Continue`
             self.excuse = Some(UploadExcuse::Untaken);
         }
     }
 
-    /// The upstream has asked for it.
+    /// Notes that the upstream has asked for the body.
     pub(super) fn asked(&mut self, now_ms: u64) {
         self.end(UploadExcuse::Unasked, now_ms);
     }
 
-    /// The upstream takes no more for now.
+    /// Notes that the upstream takes no more for now.
     pub(super) fn blocked(&mut self) {
         self.excuse = self.excuse.or(Some(UploadExcuse::Untaken));
     }
 
-    /// The upstream has taken some.
+    /// Notes that the upstream has taken some.
     pub(super) fn taken(&mut self, now_ms: u64) {
         self.end(UploadExcuse::Untaken, now_ms);
     }
@@ -69,12 +70,12 @@ impl UploadPace {
         }
     }
 
-    /// Whether its client is to blame if nothing comes.
+    /// Whether the client is to blame if nothing comes.
     pub(super) fn is_up_to_client(&self) -> bool {
         self.excuse.is_none()
     }
 
-    /// Until when it is in time, which has so much and more for what has come.
+    /// The deadline of the body, which has `time`, and more for each byte that has come.
     pub(super) fn until_ms(&self, time: Duration) -> u64 {
         let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let earned_ms = self.bytes.saturating_mul(1000 / BYTES_PER_SECOND);
@@ -88,7 +89,7 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(20);
 
-    /// Whether its client is to blame from now on, and when it is late.
+    /// Whether the client is to blame from now on, and when it is late.
     fn of(pace: &UploadPace) -> (bool, u64) {
         (pace.is_up_to_client(), pace.until_ms(TIME))
     }
@@ -115,7 +116,7 @@ mod tests {
         assert!(!pace.is_up_to_client());
         pace.asked(30_000);
         assert_eq!(of(&pace), (true, 50_000));
-        // one that does not wait
+        // a client that does not wait for `100 Continue`
         let mut pace = UploadPace::new(true);
         pace.begin(0);
         pace.came(500);

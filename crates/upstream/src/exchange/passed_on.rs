@@ -1,5 +1,5 @@
-//! Connections whose bytes are passed on as they are: there is no request and no answer, and they are a tunnel as soon
-//! as the server has taken the connection.
+//! Connections whose bytes are passed on as they are (TCP). There is no request and no answer: they
+//! are tunnels as soon as the server has accepted the connection.
 
 use super::answer::{AnswerHead, Coming};
 use super::state::Exchange;
@@ -13,12 +13,12 @@ impl<T> Exchange<T> {
         self.application.settings().tcp()
     }
 
-    /// There is a connection. If that is all there is to be asked for, both directions are open now.
+    /// Opens both directions once there is a connection, if the application is a TCP server.
     pub(super) fn pass_on_if_asked(&mut self) {
         if self.tcp().is_none() {
             return;
         }
-        // as if it had been asked to change to another protocol
+        // as if a change of the protocol had been asked for and answered
         self.answer.head = Some(AnswerHead {
             start: 0,
             end: 0,
@@ -31,13 +31,13 @@ impl<T> Exchange<T> {
         self.phase.becomes_tunnel(false);
     }
 
-    /// Whether one direction has ended of a connection that is passed on.
+    /// Whether one direction of a TCP connection has ended.
     pub(super) fn is_half_passed(&self) -> bool {
         let has_half = self.upload.tunnel != TunnelEnd::Open || self.phase.has_ended();
         has_half && self.phase.is_answered() && self.tcp().is_some()
     }
 
-    /// Until when a tunnel may last that would last until then.
+    /// The deadline of a tunnel that would otherwise last `until_ms`.
     pub(super) fn passed_until_ms(&self, until_ms: u64) -> u64 {
         let Some(tcp) = self.tcp().filter(|_| self.phase.is_answered()) else { return until_ms };
         let until_ms = match self.is_half_passed() {
@@ -47,13 +47,13 @@ impl<T> Exchange<T> {
         until_ms.min(self.lasts_until_ms().unwrap_or(u64::MAX))
     }
 
-    /// Until when it may last, whatever comes.
+    /// Until when the connection may last, whatever comes.
     pub(super) fn lasts_until_ms(&self) -> Option<u64> {
         let lifetime = self.tcp().filter(|_| self.phase.is_answered())?.lifetime?;
         Some((self.times.connected_ns / 1_000_000).saturating_add(ms(lifetime)))
     }
 
-    /// Whether it has lasted for as long as it may.
+    /// Whether the connection has reached its longest lifetime.
     pub fn has_outlived(&self) -> bool {
         self.lasts_until_ms().is_some_and(|until_ms| clock::coarse_ms() >= until_ms)
     }

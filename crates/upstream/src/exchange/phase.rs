@@ -1,4 +1,5 @@
-//! How far an exchange has come, and what it has there: an attempt is made anew for each upstream that is asked.
+//! The phases of an exchange, and the attempt at an upstream, which is made anew for each one that is
+//! asked.
 
 use super::collected::CollectedBody;
 use super::outcome::{self, Failed, UNREACHED};
@@ -13,45 +14,45 @@ use std::os::fd::AsFd;
 pub(super) enum ExchangePhase {
     /// Nothing is asked, and nothing waits.
     Unbegun,
-    /// The request's body is collected before anything is asked: this has come of it.
+    /// The request's body is collected before an upstream is asked.
     Spooling(CollectedBody),
-    /// All upstreams have as much under way as they may: its place among those that wait.
+    /// All upstreams have as many under way as they may, and the request waits in the queue.
     Waiting(QueueWait),
-    /// No upstream takes connections, as in a restart: it waits until one does.
+    /// No upstream takes connections, as in a restart, and the request waits until one does.
     Away(OutageWait),
-    /// No instance of the next stage takes it: the link says when it is tried again.
+    /// No instance of the next stage takes the request; the link says when it is tried again.
     Resting,
     Connecting(Attempt),
     Asking(Attempt),
     /// The head of the answer is there.
     Answered(Attempt),
-    /// There is no answer that may be told, for this reason; and what is left of the attempt.
+    /// There is no answer, for this reason; with what is left of the attempt.
     Failed(Failed, Option<Attempt>),
 }
 
-/// One upstream that is asked, over one connection.
+/// One attempt at an upstream, over one connection.
 pub(super) struct Attempt {
-    /// Its place among what the upstream has under way; none at the next stage, or if it is given back. It goes before
-    /// the connection does.
+    /// The place at the upstream; none at the next stage, or if it is given back. As the first field
+    /// it is dropped before the connection.
     pub(super) slot: Option<UpstreamSlot>,
-    /// None if it is given back, or of no more use.
+    /// The connection; none if it is given back, or of no more use.
     pub(super) connection: Option<UpstreamConnection>,
-    /// The connection was used before.
+    /// Whether the connection was used before.
     pub(super) is_reused: bool,
     pub(super) can_read: bool,
     pub(super) can_write: bool,
-    /// Nothing more can be sent.
+    /// Whether nothing more can be sent.
     pub(super) is_cut: bool,
-    /// Nothing more comes.
+    /// Whether nothing more comes.
     pub(super) has_ended: bool,
-    /// Since when all of the request has been sent.
+    /// When the last byte of the request was sent.
     pub(super) whole_ms: Option<u64>,
     /// Why there is no connection, for the operator.
     pub(super) unreached: &'static str,
 }
 
 impl Attempt {
-    /// With this place, and nothing sent yet.
+    /// An attempt with this place, of which nothing is sent yet.
     pub(super) fn new(slot: Option<UpstreamSlot>) -> Attempt {
         Attempt {
             slot,
@@ -66,7 +67,7 @@ impl Attempt {
         }
     }
 
-    /// There is no connection, for this reason.
+    /// Notes why there is no connection, and returns the failure.
     pub(super) fn not_connected(&mut self, error: &ConnectError) -> AttemptFailure {
         let (why, failure) = match error {
             ConnectError::Tls(fault) => (fault.words(), AttemptFailure::Tls(*fault)),
@@ -81,7 +82,7 @@ impl Attempt {
 }
 
 impl ExchangePhase {
-    /// The upstream that is asked, if one is.
+    /// The current attempt, if there is one.
     pub(super) fn attempt(&self) -> Option<&Attempt> {
         match self {
             ExchangePhase::Connecting(attempt)
@@ -92,7 +93,7 @@ impl ExchangePhase {
         }
     }
 
-    /// The same, to be changed.
+    /// The current attempt, for changes.
     pub(super) fn attempt_mut(&mut self) -> Option<&mut Attempt> {
         match self {
             ExchangePhase::Connecting(attempt)
@@ -103,17 +104,17 @@ impl ExchangePhase {
         }
     }
 
-    /// The connection to the upstream that is asked.
+    /// The connection of the current attempt.
     pub(super) fn connection(&self) -> Option<&UpstreamConnection> {
         self.attempt()?.connection.as_ref()
     }
 
-    /// The place at the upstream that is asked.
+    /// The place of the current attempt.
     pub(super) fn slot_mut(&mut self) -> Option<&mut UpstreamSlot> {
         self.attempt_mut()?.slot.as_mut()
     }
 
-    /// The connection has become a tunnel.
+    /// Notes that the connection has become a tunnel.
     pub(super) fn becomes_tunnel(&mut self, is_web_socket: bool) {
         let Some(Attempt { slot: Some(slot), connection, .. }) = self.attempt_mut() else { return };
         slot.becomes_tunnel();
@@ -132,7 +133,7 @@ impl ExchangePhase {
         self.attempt().is_some_and(|attempt| attempt.has_ended)
     }
 
-    /// What was asked is left: its connection is closed, its place given back.
+    /// Leaves the attempt: its connection is closed, and its place given back.
     pub(super) fn leave_attempt(&mut self) {
         if let Some(attempt) = self.attempt_mut() {
             attempt.slot = None;
@@ -140,7 +141,7 @@ impl ExchangePhase {
         }
     }
 
-    /// Takes the attempt out; nothing is asked any more.
+    /// Takes the attempt out; the phase is `Unbegun` then.
     pub(super) fn take_attempt(&mut self) -> Option<Attempt> {
         match std::mem::replace(self, ExchangePhase::Unbegun) {
             ExchangePhase::Connecting(attempt)
@@ -154,14 +155,14 @@ impl ExchangePhase {
         }
     }
 
-    /// The connection has come about.
+    /// Notes that the connection is established.
     pub(super) fn connected(&mut self) {
         if let Some(attempt) = self.take_attempt() {
             *self = ExchangePhase::Asking(attempt);
         }
     }
 
-    /// The head of the answer is there, or as much as there will be.
+    /// Notes that the head of the answer is there, or as much as there will be.
     pub(super) fn answered(&mut self) {
         let attempt = self.take_attempt().unwrap_or_else(|| Attempt::new(None));
         *self = ExchangePhase::Answered(attempt);

@@ -3,15 +3,15 @@
 use crate::messages::fastcgi::{FastCgiError, FastCgiPiece, FastCgiReader, RecordsRead};
 use forebay_http::response::{ResponseContext, ResponseHeadLimits};
 
-/// Takes what a script has said for the log while it ran.
+/// A function that takes the messages of a script for the log.
 pub type ScriptLog = Box<dyn Fn(&[u8]) + Send>;
 
 /// The answer of a script, as far as it was read.
 pub(super) struct ScriptAnswer {
     reader: FastCgiReader,
-    /// Some of it has come.
+    /// Whether some of the answer has come.
     pub(super) has_begun: bool,
-    /// All of it has.
+    /// Whether all of the answer has come.
     pub(super) is_over: bool,
     log: Option<ScriptLog>,
 }
@@ -30,13 +30,13 @@ impl ScriptAnswer {
         }
     }
 
-    /// It is asked for once more.
+    /// Starts over for another attempt.
     pub(super) fn again(&mut self, asked: ResponseContext, limits: ResponseHeadLimits) {
         self.say();
         (self.reader, self.has_begun) = (FastCgiReader::new(asked, limits), false);
     }
 
-    /// The head of the answer, as HTTP has it.
+    /// The head of the answer, as one of HTTP.
     pub(super) fn head(&self) -> &[u8] {
         self.reader.head()
     }
@@ -48,7 +48,7 @@ impl ScriptAnswer {
         Ok(read)
     }
 
-    /// Passes on what it has said for the log.
+    /// Passes the script's messages for the log on.
     fn say(&self) {
         let said = self.reader.stderr();
         if let Some(log) = self.log.as_ref().filter(|_| !said.is_empty()) {

@@ -31,7 +31,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// An exchange, what the application has of it, and what it has said for the log.
+/// An exchange, the application's end of it, and the messages for the log.
 struct Table {
     application: Arc<Application>,
     pool: ConnectionPool,
@@ -41,23 +41,23 @@ struct Table {
 }
 
 impl Table {
-    /// With one connection that waits; there is no other.
+    /// A bench with one idle connection; no other can be made.
     fn new(keep: bool) -> Table {
         Table::with(keep, 0)
     }
 
-    /// The same, where bodies of up to so many bytes are collected.
+    /// A bench where bodies of up to `spool_bytes` are collected.
     fn with(keep: bool, spool_bytes: u64) -> Table {
         Table::bounded(keep, spool_bytes, None)
     }
 
-    /// The same, where bodies of up to so many bytes are collected, all but 10 of them on disk.
+    /// A bench where bodies of up to `most_bytes` are collected, all but 10 bytes of them on disk.
     fn on_disk(spool: &Arc<Spool>, most_bytes: u64) -> Table {
         let spool = Some(Arc::clone(spool));
         Table { spool, ..Table::sized(true, 10, None, most_bytes) }
     }
 
-    /// The same, where so many requests may be under way, and one may wait.
+    /// A bench where `in_flight` requests may be under way, and one may wait.
     fn bounded(keep: bool, spool_bytes: u64, in_flight: Option<u32>) -> Table {
         Table::sized(keep, spool_bytes, in_flight, 1000)
     }
@@ -164,14 +164,14 @@ impl Table {
         self.begin(Method::Get, Framing::None, false)
     }
 
-    /// What the application has received and not looked at.
+    /// What the application has received and not read.
     fn received(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let _ = self.theirs.read_to_end(&mut bytes);
         bytes
     }
 
-    /// The application sends this, and the exchange goes on.
+    /// Sends bytes from the application, and goes on with the exchange.
     fn send(&mut self, exchange: &mut Exchange<()>, bytes: &[u8]) -> RelayNext {
         self.theirs.write_all(bytes).unwrap();
         exchange.ready();
@@ -200,7 +200,7 @@ fn end(protocol: u8) -> Vec<u8> {
     record(3, &[0, 0, 0, 0, protocol, 0, 0, 0])
 }
 
-/// The body as far as it goes, in pieces of at most `most`, and how it goes on.
+/// The body as far as it has come, in pieces of at most `most`, and what follows.
 fn body(exchange: &mut Exchange<()>, most: usize) -> (String, RelayRead) {
     let mut body = Vec::new();
     loop {
@@ -292,7 +292,7 @@ fn a_body_that_drips_is_late_while_another_request_lacks_its_place() {
     assert_eq!(exchange.advance(0), RelayNext::Wait);
     exchange.give(&[b'a'; 250]);
     assert_eq!(exchange.advance(400), RelayNext::Wait);
-    // its second, and half of one for what has come
+    // one second, and half of one for the bytes that have come
     assert_eq!(exchange.upload_deadline_ms(400), 1500);
     assert_eq!(exchange.upload_deadline_ms(1500), 2500, "nobody wants the place");
     let waits = table.application.upstreams().ask(Asking::default()).unwrap();
@@ -317,7 +317,7 @@ fn a_body_that_is_held_back_is_not_late() {
     assert_eq!(exchange.upload_deadline_ms(1500), 2500);
     exchange.give(&[b'a'; 250]);
     assert_eq!(exchange.advance(1600), RelayNext::Wait);
-    // from when it goes on, its second, and half of one for what has come
+    // from the time when the body goes on: one second, and half of one for the bytes that have come
     assert_eq!(exchange.upload_deadline_ms(1600), 3100);
     drop(waits);
 }
@@ -335,7 +335,7 @@ fn a_connection_is_kept_when_all_is_over() {
         let mut exchange = table.get();
         assert_eq!(table.send(&mut exchange, answer), RelayNext::Answer);
         assert_eq!(exchange.length(), Some(2));
-        // the client has all of it before the end was seen
+        // the client has all of the answer before its end was read
         assert_eq!(exchange.read(&mut Vec::new(), 2, 1), RelayRead::Bytes(2));
         exchange.give_back(&mut table.pool);
         assert_eq!(table.pool.len(), usize::from(is_kept), "{keep}");
@@ -347,7 +347,7 @@ fn a_connection_is_kept_when_all_is_over() {
     assert_eq!(body(&mut exchange, 100).1, RelayRead::End);
     exchange.give_back(&mut table.pool);
     assert!(table.pool.is_empty());
-    // HEAD: whatever the script says is no body
+    // HEAD: anything that the script sends is no body
     let mut table = Table::new(true);
     let mut exchange = table.begin(Method::Head, Framing::None, false);
     assert_eq!(table.send(&mut exchange, &sized), RelayNext::Answer);
@@ -375,7 +375,7 @@ fn answers_that_break_off_are_seen() {
 
 #[test]
 fn what_has_run_is_not_asked_for_again() {
-    // where it is asked for again, once at most, nobody is there
+    // a second attempt, if there is one, finds that nothing listens
     let again = (AttemptFailure::Connect, 2);
     for (method, answer, expected) in [
         (Method::Get, Vec::new(), again),
@@ -429,7 +429,7 @@ fn wait_for_disk(exchange: &mut Exchange<()>) {
     }
 }
 
-/// A body that tells its parts apart.
+/// A body whose parts can be told apart.
 fn long_body(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at / 255) as u8).collect()
 }
@@ -459,7 +459,7 @@ fn a_body_on_disk_reaches_another_attempt_whole() {
     assert_eq!(exchange.advance(0), RelayNext::Interim(100));
     give_all(&mut exchange, &body);
     assert!(spool.bytes() > 200_000, "{} bytes are on disk", spool.bytes());
-    // nobody is at the address, and it was tried once more
+    // nothing listens at the address, and it was tried once more
     let refused = Failed::Asked(AttemptFailure::Connect, Lateness::InTime);
     assert_eq!(exchange.failure(), Some(refused));
     for wanted in [100_000, usize::MAX] {
@@ -504,7 +504,7 @@ fn what_bounds_a_body_says_so() {
     assert_eq!(failure(400_000, 200_000, 400_000), Failed::SpoolFull);
     let asked = Failed::Asked(AttemptFailure::Connect, Lateness::InTime);
     assert_eq!(failure(200_000, 200_000, 200_000), asked);
-    // without a directory
+    // without a directory for bodies
     let table = Table::with(true, 10);
     for (framing, expected) in
         [(Framing::Chunked, Failed::NoSpool), (Framing::Sized(10), Failed::TooLarge)]
@@ -526,6 +526,6 @@ fn a_client_that_drips_into_a_body_is_late() {
         exchange.give(&[b'a'; 100]);
         exchange.advance(now_ms);
     }
-    // it was heard at 1300, but 300 bytes have 600 ms
+    // the client was heard at 1300, but 300 bytes have 600 ms
     assert_eq!(exchange.own_deadline_ms(), 1600);
 }

@@ -1,5 +1,5 @@
-//! What differs where the application speaks FastCGI: both bodies are in records, and an answer is over
-//! when the application says so.
+//! Exchanges with applications that speak FastCGI: both bodies are in records, and the application
+//! says when an answer is over.
 
 use super::answer::{AnswerHead, Coming, RECEIVE_BYTES};
 use super::spare;
@@ -12,12 +12,12 @@ use forebay_http::head::Lines;
 use forebay_http::response::{ParsedResponse, Response, ResponseHeadLimits};
 
 impl<T> Exchange<T> {
-    /// Whether a script has sent something, if only for the log.
+    /// Whether a script has sent anything, even if only for the log.
     pub(super) fn has_script_begun(&self) -> bool {
         self.answer.script.as_ref().is_some_and(|script| script.has_begun)
     }
 
-    /// Whether the client is to be asked for the body now: a script cannot say that it wants it.
+    /// Whether the client must get `100 Continue` now: a script cannot say that it wants the body.
     pub(super) fn asks_for_body(&mut self) -> bool {
         let asks = std::mem::take(&mut self.upload.expects_continue);
         if asks {
@@ -26,7 +26,7 @@ impl<T> Exchange<T> {
         asks
     }
 
-    /// Reads the head from what was received. `None` if it is not whole.
+    /// Reads the head from what was received. Returns `None` if it is not complete.
     pub(super) fn look_at_script(&mut self) -> Result<Option<Option<RelayNext>>, AttemptFailure> {
         let Some(script) = self.answer.script.as_mut() else { return Ok(None) };
         let read = script.read(&self.answer.received[self.answer.at..]);
@@ -53,7 +53,7 @@ impl<T> Exchange<T> {
         };
         let mut lines = Lines::new();
         let bytes = script.head();
-        // its reader has gone by the limits
+        // the FastCGI reader has applied the limits
         let limits =
             ResponseHeadLimits { head_bytes: bytes.len(), ..self.application.settings().limits() };
         match Response::parse(bytes, &mut lines, self.asked.context, &limits) {
@@ -84,7 +84,7 @@ impl<T> Exchange<T> {
             match self.receive(RECEIVE_BYTES, None) {
                 RelayRead::Bytes(_) => {}
                 RelayRead::Nothing => {
-                    // what waits for long takes no memory
+                    // an idle exchange takes no memory
                     spare::leave(&mut self.answer.received);
                     return RelayRead::Nothing;
                 }
@@ -93,13 +93,13 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Appends the next bytes of the body among those that were received; says how many. Where there are
-    /// none, all that was received is used, or the answer is over.
+    /// Appends the next bytes of the body from what was received, and returns how many. If it returns
+    /// 0, all that was received is used, or the answer is over.
     fn read_received(&mut self, out: &mut Vec<u8>, most: usize) -> Result<usize, FastCgiError> {
         let Some(script) = &mut self.answer.script else { return Ok(0) };
         while self.answer.at < self.answer.received.len() && !script.is_over {
             let bytes = &self.answer.received[self.answer.at..];
-            // what is no body takes no room
+            // other records than the body's need no room in `out`
             let RecordsRead { used, piece } = script.read(&bytes[..bytes.len().min(most)])?;
             self.answer.at += used;
             if let FastCgiPiece::Body(data @ [_, ..]) = piece {
@@ -116,7 +116,7 @@ impl<T> Exchange<T> {
         Ok(0)
     }
 
-    /// The client has got its answer; the application may yet say that it is over, or has said so.
+    /// Reads the end of the answer, which may come after the client has got all of it.
     pub(super) fn end_script(&mut self) {
         if !matches!(self.answer.coming, Coming::OfScript) {
             return;

@@ -1,4 +1,4 @@
-//! What goes to the upstream: the head, and the body as it comes or when it is collected.
+//! The sending of requests to upstreams: the head, and the body as it comes or when it is collected.
 
 use super::outcome::Failed;
 use super::phase::{Attempt, ExchangePhase};
@@ -14,7 +14,7 @@ use forebay_sys::clock;
 use forebay_sys::socket::Sent;
 
 impl<T> Exchange<T> {
-    /// The next bytes of the request's body.
+    /// Passes the next bytes of the request's body on.
     pub(super) fn pass_on(&mut self, bytes: &[u8]) {
         if self.upload.encoding.is_some() {
             match self.upload.body_left.checked_sub(bytes.len() as u64) {
@@ -29,15 +29,16 @@ impl<T> Exchange<T> {
         self.upload.pace.came(bytes.len() as u64);
         let bytes = &bytes[self.send_at_once(bytes)..];
         match &mut self.upload.encoding {
-            // no more comes than was announced: its framing was looked at where it came from
+            // the body has no more bytes than it announced: the client's framing was checked when it
+            // was received
             Some(UploadEncoding::Http(encoder)) => _ = encoder.write(bytes, &mut self.upload.to),
             Some(UploadEncoding::Stdin) => fastcgi::stdin(bytes, &mut self.upload.to),
             Some(UploadEncoding::Plain) | None => self.upload.to.extend_from_slice(bytes),
         }
     }
 
-    /// Sends bytes that go out as they are and that no other attempt could use, if nothing waits before them.
-    /// Says how many were sent.
+    /// Sends bytes that go out as they are and that no other attempt could use, if nothing waits
+    /// before them. Returns how many were sent.
     fn send_at_once(&mut self, bytes: &[u8]) -> usize {
         let is_plain = match &self.upload.encoding {
             Some(UploadEncoding::Http(encoder)) => encoder.is_plain(),
@@ -60,7 +61,7 @@ impl<T> Exchange<T> {
                     self.upload.pace.blocked();
                     break;
                 }
-                // it may have answered before
+                // the upstream may have answered before it closed
                 Sent::Broken => {
                     (attempt.is_cut, attempt.can_read) = (true, true);
                     break;
@@ -76,7 +77,7 @@ impl<T> Exchange<T> {
         sent
     }
 
-    /// More of the request's body has come than there may be.
+    /// Refuses a body that is larger than allowed.
     fn refuse_body(&mut self) {
         self.upload.is_refused = true;
         self.phase.leave_attempt();
@@ -86,7 +87,7 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Sends what the upstream takes.
+    /// Sends as much as the upstream takes.
     pub(super) fn send(&mut self) {
         self.send_ready();
         while self.refill() {
@@ -104,7 +105,7 @@ impl<T> Exchange<T> {
                 break;
             }
             match connection.send(&self.upload.to[self.upload.sent.min(until)..until], ends) {
-                // the window is closed, or there was only the end to send
+                // the window is closed, or only the end was to send
                 Sent::Bytes(0) => break,
                 Sent::Bytes(count) => {
                     self.upload.sent += count;
@@ -115,13 +116,13 @@ impl<T> Exchange<T> {
                     attempt.can_write = false;
                     self.upload.pace.blocked();
                 }
-                // it may have answered before
+                // the upstream may have answered before it closed
                 Sent::Broken => (attempt.is_cut, attempt.can_read) = (true, true),
             }
         }
         self.send_trailers();
         self.note_written();
-        // what is not there from the beginning is no use to another attempt
+        // what is not complete from the beginning is of no use to another attempt
         let is_useless =
             self.upload.is_gone || (self.answer.head.is_some() && self.linked.is_none());
         if self.upload.sent > self.upload.kept || (self.upload.is_sent() && is_useless) {
@@ -139,8 +140,8 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// How much of what is to be sent may go now, and whether that is the end of the request. Of one that must
-    /// not run twice only the head goes before the next stage has acknowledged it.
+    /// How much may be sent now, and whether that is the end of the request. Of a request that must
+    /// not run twice, only the head is sent before the next stage has acknowledged it.
     fn may_send(&self) -> (usize, bool) {
         let withheld = self.linked.as_ref().filter(|linked| linked.flight.is_withheld());
         match withheld {
@@ -154,7 +155,7 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// What follows the body, when that is sent. It ends the request, so it is withheld as that is.
+    /// Sends the trailers after the body. They end the request, so they are withheld as its end is.
     fn send_trailers(&mut self) {
         let is_withheld = self.linked.as_ref().is_some_and(|linked| linked.flight.is_withheld());
         if !is_withheld
@@ -166,21 +167,22 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Whether the client may say this behind its body: nothing that it could not say, or would not be heard with,
-    /// in the head. There are applications that take either for the same. A stage leaves that to the last one.
+    /// Whether the client may send this trailer. A field that it could not send in the head, or that
+    /// would be ignored there, is refused, because some applications treat both alike. A stage leaves
+    /// the decision to the last one.
     pub(super) fn may_trail(&self, name: &str) -> bool {
         let proxy = self.application.settings().proxy();
         let is_changed = proxy.is_some_and(|proxy| proxy.request.changes(name));
         let is_given = self.asked.given.iter().any(|given| names::is_same(given, name));
         let is_plain = names::kind(name) == names::FieldKind::Plain;
-        // where addresses are written anew in the head, none passes by in a trailer
+        // where addresses are rewritten in the head, none may pass in a trailer
         let is_address = proxy
             .is_some_and(|proxy| proxy.request.destination != DestinationTold::Client)
             && ["Destination", "If"].iter().any(|known| name.eq_ignore_ascii_case(known));
         self.application.is_stage() || (is_plain && !is_changed && !is_given && !is_address)
     }
 
-    /// The body of a request over HTTP/2 is whole, and these are its trailers.
+    /// Ends the body of a request over HTTP/2, with these trailers.
     pub(super) fn note_trailers<'t>(
         &mut self,
         trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>,
@@ -194,7 +196,7 @@ impl<T> Exchange<T> {
         self.upload.trailers = (!lines.is_empty()).then_some(lines);
     }
 
-    /// Whether more of the request can be sent over HTTP/2 than could before.
+    /// Whether more of the request can be sent over HTTP/2 than before.
     pub(super) fn may_go_on(&self) -> bool {
         let Some(attempt) = self.phase.attempt() else { return false };
         let connection = attempt.connection.as_ref().filter(|connection| connection.is_http2());
@@ -208,8 +210,8 @@ impl<T> Exchange<T> {
         may_write && has_more
     }
 
-    /// Where the application takes no more of a request before it says so, what stands before that is received, though
-    /// the client does not take it: it may wait for the rest of its request to be taken.
+    /// Receives some of the answer before the client takes it, while the application takes no more of
+    /// the request. The client may wait for its request to be taken before it reads.
     pub(super) fn look_ahead(&mut self) {
         loop {
             let is_sent = self.upload.is_sent();
@@ -228,13 +230,13 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Looks whether there is a connection now.
+    /// Looks whether the connection is established.
     pub(super) fn look_at_connection(&mut self) -> Result<Option<RelayNext>, AttemptFailure> {
         let (until, ends) = self.may_send();
         let attempt = self.phase.attempt_mut().filter(|attempt| attempt.can_write);
         let Some(attempt) = attempt else { return Ok(Some(RelayNext::Wait)) };
         let Some(connection) = &mut attempt.connection else { return Ok(Some(RelayNext::Wait)) };
-        // none are taken while there is no connection, and none ever if there is to be none
+        // `begin` takes no bytes before the connection is established, and never any if that fails
         match connection.begin(&self.upload.to[self.upload.sent..until], ends) {
             Ok(Sent::Bytes(count)) => {
                 self.upload.sent += count;
@@ -265,7 +267,8 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// The time for the answer begins when all of the request is sent; the link is told that it is on its way.
+    /// Notes that the request is sent: the time for the answer begins when all of it is, and the link
+    /// learns that it is on its way.
     fn note_written(&mut self) {
         if self.linked.is_none()
             && self.upload.is_whole()

@@ -1,28 +1,28 @@
-//! Room to receive answers in, kept by a thread from one exchange to the next: an answer takes milliseconds, and what
-//! waits for one has none of it.
+//! A spare buffer for answers, kept by each thread from one exchange to the next. An answer takes
+//! milliseconds, and an exchange that waits for one needs no buffer.
 
 use super::answer::RECEIVE_BYTES;
 use std::cell::Cell;
 use std::mem;
 
 thread_local! {
-    /// The room that was left last; empty while an exchange has it. What was received in it is cleared.
+    /// The spare buffer, cleared; empty while an exchange has it.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Gives a buffer that has no room the room that was left last, if there is some.
+/// Gives the spare buffer to an exchange whose buffer has no capacity.
 pub(super) fn furnish(buffer: &mut Vec<u8>) {
     if buffer.capacity() == 0 {
         *buffer = SPARE.try_with(Cell::take).unwrap_or_default();
     }
 }
 
-/// Takes the room of a buffer, and leaves it for the next exchange of this thread; not where it has become large.
+/// Takes an exchange's buffer as the thread's spare, unless it has become too large.
 pub(super) fn leave(buffer: &mut Vec<u8>) {
     let mut room = mem::take(buffer);
     if (1..=2 * RECEIVE_BYTES).contains(&room.capacity()) {
         room.clear();
-        // a thread that ends keeps none
+        // a thread that is about to end keeps none
         let _ = SPARE.try_with(|spare| spare.set(room));
     }
 }

@@ -1,5 +1,6 @@
-//! The body of a request that is collected before an application is asked: in memory first, then on disk, if bodies
-//! may be there. From the disk it goes to an upstream in parts, and to another one from its beginning again.
+//! The spooling of request bodies: a body is collected before an application is asked, in memory
+//! first, then on disk, if that is allowed. From the disk it goes to an upstream in parts, and to
+//! another upstream from its beginning again.
 
 use super::collected::BodyOnDisk;
 use super::outcome::Failed;
@@ -15,7 +16,7 @@ use crate::upstreams;
 use forebay_conn::handler::relay::RelayNext;
 
 impl<T> Exchange<T> {
-    /// More of a body has come that is collected.
+    /// Adds bytes to a body that is collected.
     pub(super) fn collect(&mut self, bytes: &[u8]) {
         let ExchangePhase::Spooling(body) = &mut self.phase else { return };
         body.bytes.extend_from_slice(bytes);
@@ -27,7 +28,7 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// All of it has come.
+    /// Ends the collecting: all of the body has come.
     pub(super) fn end_collecting(&mut self) -> Result<(), AttemptFailure> {
         let ExchangePhase::Spooling(body) = &mut self.phase else { return Ok(()) };
         body.is_whole = true;
@@ -35,7 +36,7 @@ impl<T> Exchange<T> {
         if body.is_busy() { Ok(()) } else { self.end_spool() }
     }
 
-    /// Looks what has become of what is written.
+    /// Takes the result of a write.
     pub(super) fn look_at_spool(&mut self) -> Result<Option<RelayNext>, AttemptFailure> {
         let ExchangePhase::Spooling(body) = &mut self.phase else { return Ok(None) };
         match body.look() {
@@ -48,7 +49,7 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// All of the body that is collected is there: an upstream is asked.
+    /// Asks an upstream, since all of the body is collected.
     fn end_spool(&mut self) -> Result<(), AttemptFailure> {
         if let ExchangePhase::Spooling(body) = &mut self.phase {
             let on_disk = body.file.as_ref().map_or(0, SpoolFile::len);
@@ -65,7 +66,7 @@ impl<T> Exchange<T> {
                     let tail = std::mem::take(&mut body.bytes);
                     let head = self.upload.to.len();
                     self.upload.on_disk = Some(Box::new(BodyOnDisk::new(file, tail, head)));
-                    // what is sent is on the disk
+                    // the body can be sent again from the disk
                     self.upload.kept = usize::MAX;
                 }
             }
@@ -79,8 +80,8 @@ impl<T> Exchange<T> {
         Ok(())
     }
 
-    /// Where all that is ready is sent, the next part of a body on disk is made ready. Says whether there is more to
-    /// send now.
+    /// Makes the next part of a body on disk ready, once all that was ready is sent. Returns whether
+    /// there is more to send now.
     pub(super) fn refill(&mut self) -> bool {
         let may_send = self.phase.attempt().is_some_and(|attempt| {
             attempt.connection.is_some() && attempt.can_write && !attempt.is_cut
@@ -94,7 +95,7 @@ impl<T> Exchange<T> {
             NextPart::Failed => {
                 self.phase.leave_attempt();
                 match self.phase.is_answered() {
-                    // it cannot be told any more
+                    // the answer has begun, so the client can get no error any more
                     true => self.upload.is_refused = true,
                     false => self.has_no_spool(NoSpool::Full),
                 }
@@ -103,7 +104,7 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// The disk takes too long.
+    /// Fails the exchange because the disk takes too long.
     pub(super) fn has_no_spool_in_time(&mut self) {
         self.has_no_spool(NoSpool::Full);
     }
@@ -115,7 +116,7 @@ impl<T> Exchange<T> {
         });
     }
 
-    /// The file of its body, while the exchange waits for what is being done with it.
+    /// The file of the body, while the exchange waits for an operation on it.
     pub(super) fn busy_file(&self) -> Option<&SpoolFile> {
         match &self.phase {
             ExchangePhase::Spooling(body) => body.busy_file(),

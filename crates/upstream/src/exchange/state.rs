@@ -1,5 +1,5 @@
-//! One exchange: what is known of it, and what it waits for. The files beside this one change it, each in one
-//! respect.
+//! The state of one exchange: what is known of it, and what it waits for. The other files of this
+//! directory each change one aspect of it.
 
 use super::answer::{AnswerUnderWay, BROKEN_OFF};
 use super::link_state::Linked;
@@ -22,24 +22,24 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A body that is late is looked at so often: whether others want the place of its request.
+/// How often a late body is checked, in milliseconds: whether other requests want its place.
 const LOOK_MS: u64 = 1000;
 
-/// One request and its answer. `T` is what its handler must remember.
+/// One request and its answer. `T` is what the handler must remember.
 pub struct Exchange<T> {
-    /// What its handler must remember.
+    /// What the handler must remember.
     pub tag: T,
     pub(super) application: Arc<Application>,
     pub(super) asked: Asked,
-    /// What is known of it where the upstream is the next stage.
+    /// The state of a request to the next stage.
     pub(super) linked: Option<Box<Linked>>,
-    /// How it is bound to its client's connection.
+    /// How the exchange is bound to its client's connection.
     pub(super) binding: Binding,
     pub(super) tries: Tries,
     pub(super) phase: ExchangePhase,
     pub(super) upload: Upload,
     pub(super) answer: AnswerUnderWay,
-    /// When the stage before is to be told that the request is here.
+    /// When the stage before gets an acknowledgement of the request.
     pub(super) acknowledge_ms: Option<u64>,
     pub(super) has_expired: bool,
     pub(super) now_ms: u64,
@@ -47,48 +47,49 @@ pub struct Exchange<T> {
     pub(super) times: ExchangeTimes,
 }
 
-/// What is asked, of whichever upstream.
+/// The request, whichever upstream gets it.
 pub(super) struct Asked {
     pub(super) method: Method,
     /// The hash of what the request is balanced by.
     pub(super) key: u64,
     pub(super) owner: RequestOwner,
     pub(super) is_http2: bool,
-    /// Until then its client waits.
+    /// Until when the client waits.
     pub(super) until_ms: u64,
-    /// What an answer is read by.
+    /// What the reader of the answer needs to know of the request.
     pub(super) context: ResponseContext,
-    /// The names of fields that others decide about.
+    /// The names of the fields that were given instead of the client's.
     pub(super) given: Box<[Box<str>]>,
-    /// What a receiver is told of it, if it is passed on to one.
+    /// The announcement for a receiver, if the request is passed on to one.
     pub(super) passed: Option<PassedRequest>,
-    /// The span above those of its attempts, if the request is recorded.
+    /// The parent span of the attempts, if the request is traced.
     pub(super) trace: Option<TraceContext>,
 }
 
-/// Which upstreams were asked before.
+/// The upstreams that were asked so far.
 #[derive(Default)]
 pub(super) struct Tries {
-    /// All that were asked, the last one last.
+    /// All upstreams that were asked, the last one last.
     pub(super) tried: Vec<MemberIndex>,
-    /// Those that have failed, of a request that is recorded.
+    /// The failed attempts of a traced request.
     pub(super) failed: Vec<FailedAttempt>,
-    /// Addresses of names at which there was no connection for it.
+    /// The addresses at which there was no connection for this request.
     pub(super) refused: Vec<SocketAddr>,
-    /// How often it was sent again.
+    /// The number of retries.
     pub(super) retries: u32,
-    /// How often a connection that others have, too, has given it back, beside that.
+    /// How often a shared connection has given the request back, not counted as a retry.
     pub(super) returned: u32,
-    /// Handshakes of TLS there were.
+    /// The TLS handshakes for the request.
     pub(super) handshakes: UpstreamHandshakes,
-    /// It has waited so long for places.
+    /// How long the request has waited for places, in nanoseconds.
     pub(super) waited_ns: u64,
-    /// Until when it waits, if no upstream takes connections; 0 if it has not yet.
+    /// Until when the request waits if no upstream takes connections; 0 if it has not waited for
+    /// that.
     pub(super) away_until_ms: u64,
 }
 
 impl<T> Exchange<T> {
-    /// What has come of the answer's body and was not read.
+    /// The number of bytes of the answer's body that have come and were not read.
     pub fn received_bytes(&self) -> usize {
         self.answer.unused().len()
     }
@@ -103,12 +104,12 @@ impl<T> Exchange<T> {
         self.tries.tried.last().copied().unwrap_or_default()
     }
 
-    /// How often the request was sent, or was to be.
+    /// The number of attempts, including those that were never sent.
     pub fn attempts(&self) -> u32 {
         u32::try_from(self.tries.tried.len()).unwrap_or(u32::MAX)
     }
 
-    /// The handshakes of TLS for it.
+    /// The TLS handshakes for the request.
     pub fn handshakes(&self) -> &UpstreamHandshakes {
         &self.tries.handshakes
     }
@@ -118,33 +119,33 @@ impl<T> Exchange<T> {
         self.answer.head.map(|head| head.status)
     }
 
-    /// Whether its tunnel is over when the client has ended its direction.
+    /// Whether a tunnel ends when the client has ended its direction.
     pub(super) fn ends_with_client(&self) -> bool {
         let proxy = self.application.settings().proxy();
         proxy.is_some_and(|proxy| proxy.request.ends_with_client)
     }
 
-    /// Whether its connection has become a tunnel.
+    /// Whether the connection has become a tunnel.
     pub(super) fn is_tunnel(&self) -> bool {
         self.asked.context.upgrade && self.status() == Some(101)
     }
 
-    /// Bytes of a tunnel that have come from the upstream and were passed on.
+    /// The number of bytes from the upstream that were passed on through a tunnel.
     pub fn taken_bytes(&self) -> u64 {
         self.answer.taken_bytes
     }
 
-    /// Bytes of the request's body, or of a tunnel, that have come from the client.
+    /// The number of bytes of the request's body, or of a tunnel, that have come from the client.
     pub fn passed_bytes(&self) -> u64 {
         self.upload.passed_bytes
     }
 
-    /// How long it took.
+    /// How long the exchange took.
     pub fn times(&self) -> ExchangeTimes {
         self.times
     }
 
-    /// How long it has waited for its turn to be asked.
+    /// How long the request has waited for its turn.
     pub fn waited(&self) -> Duration {
         Duration::from_nanos(self.tries.waited_ns)
     }
@@ -157,7 +158,7 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Why its answer is not whole, in a word, if the application is to blame.
+    /// Why the answer is not whole, in a word, if the application is to blame.
     pub fn cut_off(&self) -> Option<&'static str> {
         match (self.answer.is_broken_off, self.has_expired) {
             (true, _) => Some(BROKEN_OFF),
@@ -166,17 +167,17 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Whether its client is told of no scheme that signs in a connection, though the answer offers one.
+    /// Whether schemes that sign in a connection are removed from the answer, which offers one.
     pub fn withholds_sign_in(&self) -> bool {
         self.binding.withholds()
     }
 
-    /// Whether the answer offers a sign-in for which its client must come over HTTP/1.1.
+    /// Whether the answer offers a sign-in that its client can use only over HTTP/1.1.
     pub fn needs_http1(&self) -> bool {
         self.binding.needs_http1()
     }
 
-    /// Whether its connection is for no other client.
+    /// Whether the connection is for no other client.
     pub fn is_private(&self) -> bool {
         self.binding.is_private()
     }
@@ -191,36 +192,37 @@ impl<T> Exchange<T> {
         Some(look(&self.answer.fields.as_ref()?.view(bytes)))
     }
 
-    /// The handler has looked at the answer, or that there is none.
+    /// Notes that the handler has looked at the answer, or at the failure.
     pub fn tell(&mut self) {
         self.answer.has_told = true;
     }
 
-    /// There will be no answer.
+    /// Ends the exchange without an answer.
     pub(super) fn give_up(&mut self, failed: Failed) {
         self.phase = ExchangePhase::Failed(failed, self.phase.take_attempt());
         self.acknowledge_ms = None;
     }
 
-    /// There is no place in time: that of the queue, or that which the client gives.
+    /// Ends the exchange because no place was free in time: in the time of the queue, or of the
+    /// client.
     pub(super) fn give_up_late(&mut self) {
         let is_over = self.now_ms >= self.asked.until_ms;
         let late = if is_over { Unavailable::Deadline } else { Unavailable::Late };
         self.give_up(Failed::Unasked(late));
     }
 
-    /// Whether it waits for a stream of connections that are shared: that is like a place.
+    /// Whether the request waits for a stream of a shared connection, as for a place.
     pub(super) fn waits_for_stream(&self) -> bool {
         self.phase.connection().is_some_and(UpstreamConnection::waits_for_stream)
     }
 
-    /// Whether a receiver was offered the request, and has not said that it takes it.
+    /// Whether a receiver was offered the request, and has not confirmed it.
     pub(super) fn is_untaken(&self) -> bool {
         let pair = self.phase.connection().and_then(UpstreamConnection::offered);
         pair.is_some_and(OfferedPair::is_untaken)
     }
 
-    /// Hears a receiver: the time to answer begins when it has said that it takes the request.
+    /// Reads what a receiver says. The time to answer begins when it has confirmed the request.
     pub(super) fn hear_receiver(&mut self) {
         if self.asked.passed.is_none() || !self.is_untaken() {
             return;
@@ -238,7 +240,7 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// What it waits for.
+    /// What the exchange waits for.
     pub(super) fn waits(&self) -> Await {
         match self.phase {
             ExchangePhase::Unbegun | ExchangePhase::Waiting(_) | ExchangePhase::Away(_) => {
@@ -253,7 +255,7 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Until when that may last.
+    /// Until when the current wait may last.
     pub(super) fn own_deadline_ms(&self) -> u64 {
         let settings::GroupSettings { timeouts, queue, .. } = self.application.settings().group();
         match &self.phase {
@@ -268,7 +270,7 @@ impl<T> Exchange<T> {
             _ => timeouts.silence,
         };
         let since_ms = match (self.waits(), self.phase.attempt()) {
-            // neither interim answers nor a head that comes byte by byte prolong it
+            // neither interim answers nor a head that comes byte by byte prolong the wait
             (Await::Answer, Some(attempt)) => attempt.whole_ms.unwrap_or(self.moved_ms),
             _ => self.moved_ms,
         };
@@ -276,15 +278,15 @@ impl<T> Exchange<T> {
         let until_ms = self.passed_until_ms(until_ms);
         match self.phase {
             ExchangePhase::Spooling(_) => until_ms.min(self.upload.pace.until_ms(time)),
-            // an application that is asked hears of it itself
+            // once an application is asked, it gets the client's deadline itself
             _ if self.waits() == Await::Slot => until_ms.min(self.asked.until_ms),
             _ => until_ms,
         }
     }
 
-    /// Until when the body of the request may come as slowly as it does, before it is answered: afterwards its client
-    /// may wait for the answer. One that is late gives way where another request lacks a place; while none does, it
-    /// is looked at again and again.
+    /// The deadline for a request's body that comes slowly, before it is answered; afterwards the
+    /// client may wait for the answer. A late body gives its place up where another request lacks
+    /// one. While none does, it is checked again and again.
     pub(super) fn upload_deadline_ms(&self, now_ms: u64) -> u64 {
         let group = self.application.settings().group();
         let ExchangePhase::Asking(attempt) = &self.phase else { return u64::MAX };
@@ -296,7 +298,8 @@ impl<T> Exchange<T> {
         if now_ms < until_ms {
             return until_ms;
         }
-        // all that has come is sent, and more would be
+        // late only if the client is to blame: all that has come is sent, and the upstream would take
+        // more
         let is_late =
             self.upload.pace.is_up_to_client() && self.upload.is_sent() && !attempt.is_cut;
         match is_late && self.application.upstreams().is_short(self.asked.owner.rank) {
@@ -305,7 +308,7 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// The head of an answer is there.
+    /// Notes that the head of an answer is there.
     pub(super) fn is_well(&mut self) {
         self.times.answered_ns = clock::monotonic_ns();
         self.phase.answered();

@@ -1,27 +1,27 @@
-//! What a trace is told of an exchange: each attempt is a span of its own, and what was asked names it.
+//! Traces of exchanges: each attempt is a span of its own, and the request names it.
 
 use super::outcome::FailedAttempt;
 use super::state::Exchange;
 use forebay_http::trace_context::{self, TraceContext};
 use forebay_sys::clock;
 
-/// Bytes of `00-`, the id of a trace and `-`, which stand before the id of a span.
+/// The length of `00-`, the trace id and `-`, before the span id.
 const BEFORE_SPAN: usize = 36;
 
-/// Digits of the id of a span.
+/// The number of digits of a span id.
 const SPAN_DIGITS: usize = 16;
 
-/// What stands before the value of the field, in a head and in the parameters of a script (with the lengths of both):
-/// no other field ends so.
+/// What precedes the value of the field, in a head and in the parameters of a script (with the
+/// lengths of both). No other field ends like that.
 const NAMES: [&[u8]; 2] = [b"\ntraceparent: ", b"\x10\x37HTTP_TRACEPARENT"];
 
 impl<T> Exchange<T> {
-    /// The attempts that have failed, the first one first; none of a request that is not recorded.
+    /// The attempts that have failed, in order; empty for a request that is not recorded.
     pub fn failed_attempts(&self) -> &[FailedAttempt] {
         &self.tries.failed
     }
 
-    /// The attempt under way has failed. Of a request that is recorded that is remembered, once for each attempt.
+    /// Remembers that the current attempt of a recorded request has failed, once for each attempt.
     pub(super) fn note_failed(&mut self, error: &'static str) {
         let (number, known) = (self.tries.tried.len(), self.tries.failed.len());
         if self.asked.trace.is_none() || number <= known {
@@ -38,10 +38,10 @@ impl<T> Exchange<T> {
         self.tries.failed.push(failed);
     }
 
-    /// Another attempt begins, the one that was entered last: what is sent names its span.
+    /// Writes the span id of the attempt that begins into the request.
     pub(super) fn name_attempt(&mut self) {
         let Some(trace) = self.asked.trace else { return };
-        // of one attempt alone the head has the name already
+        // the head was written with the span id of the first attempt
         let number = self.tries.tried.len();
         if number > 1 {
             let child_id = trace.child_id(u32::try_from(number).unwrap_or(u32::MAX));
@@ -50,7 +50,7 @@ impl<T> Exchange<T> {
     }
 }
 
-/// Writes the id of a span into what was written of a request of this trace.
+/// Writes a span id into the field of this trace in a request.
 fn name_span(trace: TraceContext, span_id: u64, text: &mut [u8]) {
     let sought = &trace.text()[..BEFORE_SPAN];
     let places = text.windows(BEFORE_SPAN).enumerate().filter(|(_, bytes)| *bytes == sought);

@@ -1,6 +1,7 @@
-//! What is kept of an exchange while its request waits for its turn. A client may have many requests wait for a few
-//! bytes each, so that is as little as possible: the request itself is kept by its connection, and what an application
-//! is asked can be written again. With its turn, or without one in time, the exchange is made anew and goes on.
+//! A waiting request in a small form: what is kept of an exchange while its request waits for its
+//! turn. A client can make many requests wait at the cost of a few bytes each, so this is as little
+//! as possible: the connection keeps the request itself, and what an application is asked can be
+//! written again. At its turn, or when the time is over, the exchange is made anew and goes on.
 
 use super::outcome::{ExchangeTimes, Failed, Lateness};
 use super::phase::ExchangePhase;
@@ -20,31 +21,31 @@ use std::time::Duration;
 
 /// A request that waits for its turn, and its place in the queue.
 pub struct WaitingTurn<T> {
-    /// What its handler must remember.
+    /// What the handler must remember.
     pub tag: T,
     application: Arc<Application>,
     stage: TurnStage,
-    /// Since when, in nanoseconds.
+    /// When the wait began, in nanoseconds.
     begun_ns: u64,
-    /// Until then it waits.
+    /// Until when the request may wait.
     until_ms: u64,
-    /// Until then its client does.
+    /// Until when the client waits.
     client_until_ms: u64,
     is_late: bool,
 }
 
 /// How far a wait has come.
 enum TurnStage {
-    /// It has not begun: what will be asked for.
+    /// The wait has not begun; the fields are what the queue will be asked for.
     Unbegun(RequestOwner, u64),
     Queued(QueueWait),
-    /// It was its turn at once.
+    /// The turn came at once.
     Begun(Option<Box<UpstreamSlot>>),
-    /// It was not to wait.
+    /// The request was refused a place in the queue.
     Refused(Unavailable),
 }
 
-/// What has become of the wait.
+/// The outcome of the wait.
 pub struct TurnOutcome {
     given: Given,
     begun_ns: u64,
@@ -56,8 +57,8 @@ pub struct TurnOutcome {
 pub(super) type Given = Result<(UpstreamSlot, Option<UpstreamConnection>), Unavailable>;
 
 impl<T: Clone> Exchange<T> {
-    /// What is to be kept of an exchange that has just begun, if it waits for its turn and can be made anew from its
-    /// request.
+    /// Takes out what must be kept of an exchange that has just begun, if it waits for its turn and
+    /// can be made anew from its request.
     pub fn set_aside(&mut self) -> Option<WaitingTurn<T>> {
         let ExchangePhase::Waiting(_) = self.phase else { return None };
         if !self.is_bare() {
@@ -72,9 +73,10 @@ impl<T: Clone> Exchange<T> {
         Some(self.waiting(TurnStage::Queued(wait), until_ms))
     }
 
-    /// The same of one that has not begun and will have to wait, since others do: it enters the queue when it
-    /// [begins](WaitingTurn::begin). So those that come together are not in memory together. Not where it could wait for
-    /// something else.
+    /// As [`set_aside`](Exchange::set_aside), for an exchange that has not begun and will have to
+    /// wait, since others do. The request enters the queue when the wait
+    /// [begins](WaitingTurn::begin), so that exchanges that come together are not in memory together.
+    /// Returns `None` where the exchange could wait for something else.
     pub fn set_aside_early(&mut self) -> Option<WaitingTurn<T>> {
         let is_early = matches!(self.phase, ExchangePhase::Unbegun)
             && self.application.settings().group().queue.down == WhenDown::Fail
@@ -86,7 +88,7 @@ impl<T: Clone> Exchange<T> {
         })
     }
 
-    /// Whether it is no more than its request stands for.
+    /// Whether the exchange has no state that could not be made anew from its request.
     fn is_bare(&self) -> bool {
         self.linked.is_none()
             && self.tries.tried.is_empty()
@@ -108,7 +110,7 @@ impl<T: Clone> Exchange<T> {
 }
 
 impl<T> Exchange<T> {
-    /// It was made anew after such a wait, and goes on with what that has come to.
+    /// Goes on after such a wait, in an exchange that was made anew.
     pub fn go_on(&mut self, turn: TurnOutcome, now_ms: u64) {
         (self.now_ms, self.moved_ms) = (now_ms, now_ms);
         self.tries.waited_ns = turn.waited_ns;
@@ -118,7 +120,7 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Its turn has come, or it gets none.
+    /// Takes the turn, or the failure to get one.
     pub(super) fn take_turn(&mut self, given: Given) -> Result<(), AttemptFailure> {
         match given {
             Ok((slot, connection)) => {
@@ -137,7 +139,7 @@ impl<T> Exchange<T> {
 }
 
 impl<T> WaitingTurn<T> {
-    /// It enters the queue, unless it has.
+    /// Enters the queue, unless the request has.
     pub fn begin(&mut self, now_ms: u64) {
         let TurnStage::Unbegun(owner, key) = self.stage else { return };
         let time_ms = self.application.settings().group().queue.time.as_millis();
@@ -150,12 +152,13 @@ impl<T> WaitingTurn<T> {
         };
     }
 
-    /// The application that it waits for.
+    /// The application for which the request waits.
     pub fn application(&self) -> &Arc<Application> {
         &self.application
     }
 
-    /// Why it was not to wait. Then it is refused, and no exchange is made again.
+    /// Why the request was not allowed to wait, if so. Then it is refused, and no exchange is made
+    /// again.
     pub fn refused(&self) -> Option<Unavailable> {
         match self.stage {
             TurnStage::Refused(unavailable) => Some(unavailable),
@@ -170,12 +173,12 @@ impl<T> WaitingTurn<T> {
         }
     }
 
-    /// Where a loop leaves what wakes the request with its turn.
+    /// Where a loop leaves the waker that is called when the request's turn has come.
     pub fn wake_slot(&self) -> Option<&WakeSlot> {
         self.queued().map(QueueWait::wake_slot)
     }
 
-    /// What becomes readable with its turn, where nothing is in the slot.
+    /// The descriptor that becomes readable then, where the slot has no waker.
     pub fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         self.queued()?.socket()
     }
@@ -190,22 +193,22 @@ impl<T> WaitingTurn<T> {
         self.is_late || is_told
     }
 
-    /// Until when it may last.
+    /// Until when the wait may last.
     pub fn deadline_ms(&self) -> u64 {
         if self.queued().is_some_and(QueueWait::is_deaf) { 0 } else { self.until_ms }
     }
 
-    /// That time is over.
+    /// Notes that the time is over.
     pub fn expire(&mut self) {
         self.is_late = true;
     }
 
-    /// When it began, in nanoseconds of a clock that never goes back.
+    /// When the wait began, in nanoseconds of the monotonic clock.
     pub fn begun_ns(&self) -> u64 {
         self.begun_ns
     }
 
-    /// What has become of it. A turn that comes late is the next one's.
+    /// The outcome of the wait. A turn that came too late goes to the next request.
     pub fn take(&mut self, now_ms: u64) -> TurnOutcome {
         let is_of_client = now_ms >= self.client_until_ms;
         let late = if is_of_client { Unavailable::Deadline } else { Unavailable::Late };
@@ -226,7 +229,7 @@ impl<T> WaitingTurn<T> {
 }
 
 impl TurnOutcome {
-    /// How long the client waits from now on, if it says so.
+    /// How long the client still waits, if it has said so.
     pub fn time_left(&self, now_ms: u64) -> Option<Duration> {
         let left_ms = self.client_until_ms.saturating_sub(now_ms);
         (self.client_until_ms != u64::MAX).then(|| Duration::from_millis(left_ms))

@@ -1,4 +1,5 @@
-//! The request on its way: what was sent and what is to be, kept as long as it fits.
+//! The request on its way to the upstream: what was sent and what is still to send, kept as long as
+//! it fits.
 
 use super::collected::BodyOnDisk;
 use super::pace::UploadPace;
@@ -7,21 +8,21 @@ use crate::spool::SpoolFile;
 use forebay_http::body::Encoder;
 use forebay_http::framing::Framing;
 
-/// No more than this waits to be sent; as much is kept of what was sent.
+/// The largest number of unsent bytes, and of sent bytes that are kept.
 pub(super) const UP_BYTES: usize = 64 * 1024;
 
-/// How the body of a request goes to an application.
+/// How the body of a request is encoded for an application.
 pub(super) enum UploadEncoding {
-    /// As HTTP frames it.
+    /// Framed as HTTP/1.1 does.
     Http(Encoder),
-    /// In records, up to an empty one.
+    /// In records of FastCGI, up to an empty one.
     Stdin,
-    /// As it is: HTTP/2 frames it on its way.
+    /// As it is; HTTP/2 frames it later.
     Plain,
 }
 
 impl UploadEncoding {
-    /// `None` if nothing is to come.
+    /// The encoding of a body; `None` if there is none.
     pub(super) fn new(framing: Framing, to_script: bool, is_http2: bool) -> Option<UploadEncoding> {
         match framing {
             Framing::None | Framing::Sized(0) => None,
@@ -33,24 +34,24 @@ impl UploadEncoding {
     }
 }
 
-/// The client's end of a tunnel.
+/// The state of the client's direction of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TunnelEnd {
-    /// It sends, or there is no tunnel.
+    /// The client may still send, or there is no tunnel.
     Open,
-    /// It has ended: our direction is to be when all is sent.
+    /// The client's direction has ended. The direction to the upstream is shut down when all is sent.
     Ended,
-    /// Our direction is ended.
+    /// The direction to the upstream is shut down.
     Shut,
 }
 
-/// What of a body is to be sent next.
+/// The next part of a body on disk.
 pub(super) enum NextPart {
-    /// It is ready.
+    /// The part is ready to send.
     Ready,
-    /// There is none, or what was ready is not sent yet.
+    /// The body has no more parts, or the last one is not sent yet.
     None,
-    /// The disk is asked.
+    /// The part is being read from the disk.
     Waits,
     /// The disk has failed.
     Failed,
@@ -58,42 +59,42 @@ pub(super) enum NextPart {
 
 /// The head of a request and its body.
 pub(super) struct Upload {
-    /// What was sent and what is to be; from `sent` on it was not.
+    /// The bytes to send; those before `sent` were sent.
     pub(super) to: Vec<u8>,
     pub(super) sent: usize,
-    /// As much of what was sent is kept.
+    /// The largest number of sent bytes that are kept.
     pub(super) kept: usize,
-    /// Bytes at its start that only a new connection begins with.
+    /// The number of bytes at the start that only a new connection begins with.
     pub(super) preface: usize,
-    /// Some of what was sent is not kept.
+    /// Whether some of the sent bytes are not kept.
     pub(super) is_gone: bool,
     pub(super) tunnel: TunnelEnd,
     /// The framing of the body, while more of it may come.
     pub(super) encoding: Option<UploadEncoding>,
-    /// What follows the body of a request over HTTP/2, as lines.
+    /// The trailers of a request over HTTP/2, as lines.
     pub(super) trailers: Option<Vec<u8>>,
-    /// Bytes that the body may still have.
+    /// The number of bytes that the body may still have.
     pub(super) body_left: u64,
-    /// Its length is told at its end.
+    /// Whether the length of the body is known only at its end.
     pub(super) is_chunked: bool,
-    /// Its length is not known, and it could be larger if bodies might be on disk.
+    /// Whether the length is not known, and the body could be larger if there were a spool on disk.
     pub(super) has_no_spool: bool,
-    /// What follows what is to be sent: most of the body is on disk.
+    /// The part of the body on disk, which follows what is to send.
     pub(super) on_disk: Option<Box<BodyOnDisk>>,
-    /// More of the body has come than there may be, or it cannot be read from the disk.
+    /// Whether more of the body has come than is allowed, or it cannot be read from the disk.
     pub(super) is_refused: bool,
-    /// The client waits to be asked for the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub(super) expects_continue: bool,
     /// How fast the body comes.
     pub(super) pace: UploadPace,
-    /// Some of it was sent since the time was known last.
+    /// Whether some of it was sent since the time was last known.
     pub(super) has_moved: bool,
-    /// Bytes of it that have come.
+    /// The number of bytes of the body that have come.
     pub(super) passed_bytes: u64,
 }
 
 impl Upload {
-    /// Bytes that are to be sent.
+    /// The number of bytes to send.
     pub(super) fn unsent_bytes(&self) -> usize {
         self.to.len() - self.sent
     }
@@ -103,34 +104,34 @@ impl Upload {
         self.sent == self.to.len() && self.on_disk.as_ref().is_none_or(|body| body.is_over())
     }
 
-    /// Whether all that there will be is sent.
+    /// Whether the whole request is sent.
     pub(super) fn is_whole(&self) -> bool {
         self.encoding.is_none() && self.is_sent()
     }
 
-    /// Whether something of it has reached an upstream.
+    /// Whether some of the request has reached an upstream.
     pub(super) fn is_written(&self) -> bool {
         self.sent > 0 || self.is_gone
     }
 
-    /// What was sent is of no use to another attempt.
+    /// Drops what was sent: no other attempt can use it.
     pub(super) fn forget_sent(&mut self) {
         self.to.drain(..self.sent);
         (self.sent, self.is_gone) = (0, true);
-        // its head went with what was sent
+        // the head was among what was sent
         self.on_disk.iter_mut().for_each(|body| body.head = 0);
         if self.to.is_empty() {
             self.to = Vec::new();
         }
     }
 
-    /// The file of its body, where that must be read before more can be sent.
+    /// The file of the body, while it must be read before more can be sent.
     pub(super) fn busy_file(&self) -> Option<&SpoolFile> {
         let is_sent = self.sent == self.to.len();
         self.on_disk.as_ref().filter(|_| is_sent)?.busy_file()
     }
 
-    /// Makes the next part of a body on disk ready, where all that was ready is sent.
+    /// Makes the next part of a body on disk ready, once all that was ready is sent.
     pub(super) fn next_part(&mut self) -> NextPart {
         let Some(body) = &mut self.on_disk else { return NextPart::None };
         if self.sent < self.to.len() || body.is_over() {
@@ -151,7 +152,7 @@ impl Upload {
         }
     }
 
-    /// Nothing of it was sent: another attempt begins.
+    /// Goes back to the start for another attempt, as if nothing was sent.
     pub(super) fn rewind(&mut self) {
         self.sent = 0;
         if let Some(body) = &mut self.on_disk {

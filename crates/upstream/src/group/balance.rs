@@ -1,32 +1,33 @@
-//! Which upstream is asked next.
+//! The balancer: which upstream is asked next.
 
 use crate::settings::Balance;
 
-/// A whole share.
+/// A whole share: that of an upstream that is well and does not start slowly.
 pub const WHOLE: u16 = 1000;
 
-/// With hashing, none has more than so many hundredths of its part of the requests under way. With less
-/// room, keys wander; with more, one that many ask for takes all of its upstream.
+/// The most that one upstream has under way with hashing, in hundredths of its part of all requests.
+/// With less room, keys wander; with more, one popular key takes all of its upstream.
 const BOUND_PERCENT: u64 = 125;
 
-/// So many stay together however little is under way: what one client asks for at once, as for a page, finds
-/// the session that it belongs to.
+/// The number of requests that may stay together however little is under way. What one client asks
+/// for at once, as for a page, then finds the session that it belongs to.
 const TOGETHER: u64 = 16;
 
-/// What is known of one upstream when one is chosen.
+/// The state of one upstream, for the choice of the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Requests under way to it.
+    /// The number of requests under way to it.
     pub in_flight: u32,
-    /// Its share, of [`WHOLE`]: 0 if it is not to be asked, less than the whole while it starts slowly.
+    /// The upstream's share, in parts of [`WHOLE`]: 0 if it gets no requests, less than the whole
+    /// while it starts slowly.
     pub share: u16,
-    /// What it gets beside the others.
+    /// The upstream's weight beside the others.
     pub weight: u16,
 }
 
 impl Candidate {
-    /// How much it has to do, as if it had a weight of 1. One that starts slowly has as much more to do as it would take
-    /// for one more request.
+    /// The load, as if the weight were 1. A candidate that starts slowly counts as more
+    /// loaded, because each request, the next one included, costs it more.
     fn load(self) -> u64 {
         let whole = u64::from(WHOLE);
         let with_one_more =
@@ -34,55 +35,56 @@ impl Candidate {
         (with_one_more - whole) / u64::from(self.weight.max(1))
     }
 
-    /// What it is to get: its share, as often as it weighs.
+    /// The part of the requests that this candidate gets: its share times its weight.
     fn part(self) -> u64 {
         u64::from(self.share) * u64::from(self.weight)
     }
 
-    /// How well it fits a key that it has drawn this number for: of all keys it fits as many best as it weighs.
+    /// How well the candidate fits a key for which it has drawn this number. The number of keys that
+    /// it fits best is in proportion to its weight.
     fn fit(self, drawn: u64) -> f64 {
         let drawn = (drawn as f64 + 0.5) / (u64::MAX as f64);
         f64::from(self.weight) / -drawn.min(1.0 - f64::EPSILON).ln()
     }
 }
 
-/// Chooses among the same upstreams, again and again.
+/// Chooses among the same upstreams again and again.
 #[derive(Clone, Debug)]
 pub struct Balancer {
     balance: Balance,
-    /// What each is called, for hashing: the same after a reload, in whatever order they are named.
+    /// The hash of each upstream's name: the same after a reload, in whatever order they are named.
     keys: Vec<u64>,
-    /// What each is owed, in turns of [`WHOLE`].
+    /// What each upstream is owed, in turns of [`WHOLE`].
     owed: Vec<i64>,
-    /// Which of those that are owed as much is first.
+    /// Where the search begins among those that are owed the same.
     first: usize,
     random: u64,
 }
 
 impl Balancer {
-    /// For upstreams with these keys, see [`hash`]. `seed` is any number; loops with different ones draw
-    /// differently.
+    /// A balancer for upstreams with these keys, see [`hash`]. `seed` is any number; loops with
+    /// different ones draw differently.
     pub fn new(balance: Balance, keys: Vec<u64>, seed: u64) -> Balancer {
         let count = keys.len();
-        // not all begin with the first
+        // balancers with different seeds begin with different upstreams
         let first = if count > 0 { (mix(seed) % count as u64) as usize } else { 0 };
         Balancer { balance, owed: vec![0; count], keys, first, random: seed }
     }
 
-    /// Chooses in another way from now on.
+    /// Changes the way of balancing.
     pub fn set(&mut self, balance: Balance) {
         self.balance = balance;
     }
 
-    /// One of them is called otherwise from now on.
+    /// Changes the key of one upstream.
     pub fn is_called(&mut self, at: usize, key: u64) {
         if let Some(known) = self.keys.get_mut(at) {
             *known = key;
         }
     }
 
-    /// The next to be asked, by its place. `key` is the [hash] of what the request is balanced by.
-    /// `None` if none has a share.
+    /// The place of the next upstream. `key` is the [hash] of what the request is balanced by.
+    /// Returns `None` if no upstream has a share.
     pub fn pick(&mut self, candidates: &[Candidate], key: u64) -> Option<usize> {
         debug_assert_eq!(candidates.len(), self.keys.len());
         match self.balance {
@@ -95,7 +97,7 @@ impl Balancer {
 
     fn one_after_the_other(&mut self, candidates: &[Candidate]) -> Option<usize> {
         for (owed, candidate) in self.owed.iter_mut().zip(candidates) {
-            // what it missed is not made up for
+            // an upstream that is back does not make up for what it missed
             if candidate.share == 0 {
                 *owed = 0;
             }
@@ -103,14 +105,15 @@ impl Balancer {
         self.in_turn(candidates, |candidate| candidate.share > 0)
     }
 
-    /// Of several with as little to do each in turn.
+    /// The least loaded upstream; several with the same load take turns.
     fn least(&mut self, candidates: &[Candidate]) -> Option<usize> {
         let able = candidates.iter().filter(|candidate| candidate.share > 0);
         let least = able.map(|candidate| candidate.load()).min()?;
         self.in_turn(candidates, |candidate| candidate.share > 0 && candidate.load() == least)
     }
 
-    /// Each of those gets its part in the smoothest order: the one that is owed most is next.
+    /// The next of those that pass `is_one`, in the smoothest order that gives each its part: the one
+    /// that is owed most.
     fn in_turn(
         &mut self,
         candidates: &[Candidate],
@@ -141,7 +144,7 @@ impl Balancer {
         Some(if is_better { second } else { first })
     }
 
-    /// Draws one by its share, but not `other`.
+    /// Draws an upstream by its part, but not `other`.
     fn draw(&mut self, candidates: &[Candidate], other: Option<usize>) -> Option<usize> {
         let able = || candidates.iter().enumerate().filter(|(at, _)| Some(*at) != other);
         let whole: u64 = able().map(|(_, candidate)| candidate.part()).sum();
@@ -159,8 +162,8 @@ impl Balancer {
         None
     }
 
-    /// The one that fits the key best and has room: when one comes or goes, no other's keys move
-    /// (rendezvous hashing, in its weighted form); and none has much more than its part (bounded loads).
+    /// The upstream that fits the key best and has room. When one comes or goes, no other's keys move
+    /// (weighted rendezvous hashing); and none has much more than its part (bounded loads).
     fn by_key(&self, candidates: &[Candidate], key: u64) -> Option<usize> {
         let parts: u64 = candidates.iter().map(|one| one.part()).sum();
         let able = candidates.iter().filter(|one| one.share > 0);
@@ -183,7 +186,7 @@ impl Balancer {
     }
 }
 
-/// The golden ratio, made odd.
+/// The golden ratio as a 64-bit fraction, made odd.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Spreads a number over all bits (splitmix64).
@@ -194,8 +197,8 @@ fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A key: the same for the same bytes, here and in every other process. A client that can choose the
-/// bytes can choose the upstream; the bound on its load holds all the same.
+/// The key for these bytes: the same here and in every other process. A client that can choose the
+/// bytes can choose the upstream; the bound on the load holds all the same.
 pub fn hash(bytes: &[u8]) -> u64 {
     let fnv = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     mix(bytes.iter().fold(0xcbf2_9ce4_8422_2325, fnv))
@@ -232,7 +235,7 @@ mod tests {
         let mut turns = balancer(Balance::RoundRobin, 3);
         assert_eq!(counts(&mut turns, &idle(&[WHOLE; 3]), 30), [10, 10, 10]);
         assert_eq!(counts(&mut turns, &idle(&[WHOLE, 500, 0]), 30), [20, 10, 0]);
-        // one that is back does not get all that it has missed
+        // an upstream that is back does not get all that it has missed
         let after = counts(&mut turns, &idle(&[WHOLE; 3]), 6);
         assert!(after.iter().all(|&count| (1..=3).contains(&count)), "{after:?}");
     }
@@ -268,7 +271,7 @@ mod tests {
             assert!(asked_first.contains(&spread[0]), "{balance:?}: {spread:?}");
             assert!(spread[1] > 500 && spread[2] > 500, "{balance:?}: {spread:?}");
         }
-        // where the least is asked, they have as much under way as they weigh
+        // with `least`, each has as much under way as it weighs
         let mut least = balancer(Balance::Least, 3);
         for _ in 0..100 {
             let at = least.pick(&weighed, 0).unwrap();
@@ -321,13 +324,13 @@ mod tests {
             candidates[first].in_flight += 1;
         }
         assert_ne!(by_key.by_key(&candidates, key), Some(first), "the others have nothing to do");
-        // one that starts slowly has its share of that
+        // an upstream that starts slowly has its share of that
         candidates[first] = Candidate { in_flight: 4, share: WHOLE / 4, weight: 1 };
         assert_ne!(by_key.by_key(&candidates, key), Some(first));
     }
 
     proptest! {
-        /// One is picked if there is one to pick, and only such.
+        /// For all candidates: one is picked if any has a share, and only such a one.
         #[test]
         fn who_has_no_share_is_not_asked(
             candidates in prop::collection::vec(
@@ -350,7 +353,8 @@ mod tests {
             }
         }
 
-        /// However much is asked for by one key, no upstream has much more than its part and a page's worth.
+        /// For all sequences: however often one key is asked for, no upstream has much more than its
+        /// part and a page's worth.
         #[test]
         fn no_key_takes_everything(
             steps in prop::collection::vec((0u64..3, 0u8..4), 1..300), count in 1usize..6,

@@ -1,5 +1,4 @@
-//! Whether an upstream is asked: what its requests tell of it, and what it says when it is asked whether
-//! it is well.
+//! Whether an upstream gets requests: what requests show of its health, and what health checks find.
 //!
 //! ```text
 //!            max_fails in a row                  the time is over
@@ -9,9 +8,9 @@
 //!      └───────────────────────────────────────────────────────── it succeeds ───┘
 //! ```
 //!
-//! The head of an answer brings an upstream back: the rest may take for ever. Failures in a row are counted to the
-//! end of a whole answer, for there are upstreams that break off what they have begun; and an answer that began before
-//! its upstream failed brings nothing back when it ends.
+//! The head of an answer brings an upstream back, since the rest may take for ever. Only the end of a
+//! whole answer clears the count of failures in a row, because some upstreams break off what they have
+//! begun. An answer that began before its upstream failed brings nothing back when it ends.
 //!
 //! Time is in milliseconds of any clock that never goes back.
 
@@ -19,28 +18,29 @@ use crate::group::balance::WHOLE;
 use crate::settings::HealthCheckSettings;
 use std::time::Duration;
 
-/// The time out grows to so many times the first one.
+/// The longest time out, as a multiple of the first one.
 const MOST_TIMES: u64 = 32;
 
-/// Checks that fail in a row put an upstream out, and so many that succeed bring it back.
+/// How many checks in a row must fail to put an upstream out (`FALL`), and succeed to bring it back
+/// (`RISE`).
 const FALL: u32 = 3;
 const RISE: u32 = 2;
 
-/// The least share of one that starts slowly: it must be asked to show that it is well.
+/// The least share of an upstream that starts slowly. It needs requests to show that it is well.
 const LEAST_SHARE: u64 = 20;
 
-/// What a request has told of its upstream.
+/// What a request has shown of its upstream's health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthSign {
-    /// It has answered.
+    /// The upstream has answered.
     Well,
-    /// It could not be reached, was silent, or could not be understood.
+    /// The upstream could not be reached, was silent, or could not be understood.
     Failed,
-    /// Nothing: the client was gone before, or the request was never sent.
+    /// The request shows nothing: its client left before, or it was never sent.
     Nothing,
-    /// The head of its answer is there: the rest may take for ever.
+    /// The head of the answer is there. The rest may take for ever.
     Head,
-    /// Its answer, of which the head was told, has ended whole.
+    /// The answer has ended whole; its head was reported before.
     Whole,
 }
 
@@ -51,9 +51,9 @@ pub struct Health {
     fail_ms: u64,
     slow_start_ms: u64,
     state: HealthState,
-    /// Since when it has been well, if it was not before.
+    /// When the upstream last came back; `None` if it always was well.
     back_ms: Option<u64>,
-    /// Since when it is not asked, for reports.
+    /// When the upstream was last put out, for reports.
     since_ms: u64,
     is_draining: bool,
     checks: Option<CheckState>,
@@ -61,61 +61,61 @@ pub struct Health {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HealthState {
-    /// With so many failures in a row.
+    /// In use, with this number of failures in a row.
     Well(u32),
-    /// Nothing is asked until then, which is so long after it failed.
+    /// Out until then; `time_ms` is the length of that time.
     Out { until_ms: u64, time_ms: u64 },
-    /// One request is let through.
+    /// Out, while one request tries the upstream.
     Trial { time_ms: u64 },
 }
 
-/// What is known by asking.
+/// What health checks have found.
 #[derive(Clone, Debug)]
 struct CheckState {
     interval_ms: u64,
     next_ms: u64,
     is_under_way: bool,
     is_well: bool,
-    /// How many in a row have said the opposite.
+    /// The number of checks in a row that contradict `is_well`.
     against: u32,
 }
 
-/// How an upstream stands, the best first.
+/// The health of an upstream, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HealthGrade {
-    /// As far as is known, it answers.
+    /// The upstream answers, as far as is known.
     Well,
-    /// It has failed, and a request may try it now and then.
+    /// Requests have failed; now and then one may try the upstream.
     Out,
-    /// Its checks fail.
+    /// The upstream's checks fail.
     Unwell,
-    /// An operator has taken it out.
+    /// An operator has taken the upstream out.
     Draining,
 }
 
-/// What is to be told of an upstream that is not asked, or in part.
+/// The condition of an upstream, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamCondition {
-    /// It is asked.
+    /// The upstream gets requests.
     Well,
-    /// It is well, and asked once none of the others is.
+    /// The upstream is well, and gets requests once none of the others is.
     Backup,
-    /// It has failed; the number says since when.
+    /// The upstream gets no requests, because some have failed.
     Out {
-        /// Since when.
+        /// When it was put out.
         since_ms: u64,
     },
-    /// Its checks fail.
+    /// The upstream's checks fail.
     Unwell {
-        /// Since when.
+        /// Since when they fail.
         since_ms: u64,
     },
-    /// It has failed, or its checks do, and it is asked all the same: none is well.
+    /// The upstream has failed, or its checks fail, and it gets requests all the same: none is well.
     Failing {
-        /// Since when.
+        /// When it was put out.
         since_ms: u64,
     },
-    /// An operator wants it to come to an end.
+    /// An operator has taken the upstream out; requests under way finish.
     Draining,
 }
 
@@ -124,7 +124,7 @@ fn milliseconds(time: Duration) -> u64 {
 }
 
 impl Health {
-    /// It is another upstream from now on, of which nothing is known.
+    /// Forgets all that is known: there is another server in this place.
     pub(super) fn renew(&mut self, now_ms: u64) {
         (self.state, self.back_ms, self.is_draining) = (HealthState::Well(0), None, false);
         if let Some(checks) = &mut self.checks {
@@ -132,7 +132,8 @@ impl Health {
         }
     }
 
-    /// An upstream that is well as far as is known. If it is checked, then from `now_ms` on.
+    /// The health of an upstream that is well as far as is known. Health checks, if there are any,
+    /// begin at `now_ms`.
     pub fn new(
         max_fails: u32,
         fail_time: Duration,
@@ -159,7 +160,7 @@ impl Health {
         }
     }
 
-    /// Goes by other settings from now on; what is known of it stays, as far as it still counts.
+    /// Takes over other settings; what is known of the upstream stays, as far as it still counts.
     pub fn set(
         &mut self,
         max_fails: u32,
@@ -181,7 +182,7 @@ impl Health {
         self.is_draining = known.is_draining;
     }
 
-    /// Its share now, of [`WHOLE`]; 0 if nothing is to be asked.
+    /// The upstream's share now, in parts of [`WHOLE`]; 0 if it gets no requests.
     pub fn share(&self, now_ms: u64) -> u16 {
         let is_well = self.checks.as_ref().is_none_or(|checks| checks.is_well);
         if self.is_draining || !is_well {
@@ -200,11 +201,11 @@ impl Health {
             return WHOLE;
         }
         let part = u128::from(well_ms) * u128::from(WHOLE) / u128::from(self.slow_start_ms);
-        // the part is less than the whole
+        // the division yields less than `WHOLE`, so the cast loses nothing
         (part as u16).max(LEAST_SHARE as u16)
     }
 
-    /// How it stands.
+    /// The health of the upstream as a grade.
     pub fn grade(&self) -> HealthGrade {
         match self.condition() {
             UpstreamCondition::Well | UpstreamCondition::Backup => HealthGrade::Well,
@@ -214,7 +215,7 @@ impl Health {
         }
     }
 
-    /// A request goes to it.
+    /// Notes that a request goes to the upstream.
     pub fn begin(&mut self, now_ms: u64) {
         if let HealthState::Out { until_ms, time_ms } = self.state
             && now_ms >= until_ms
@@ -223,7 +224,8 @@ impl Health {
         }
     }
 
-    /// A request to it has told this, when that became known or when it was over.
+    /// Takes what a request has shown of the upstream, when that became known or when the request
+    /// ended.
     pub fn told(&mut self, told: HealthSign, now_ms: u64) {
         self.state = match (told, self.state) {
             (_, state) if self.max_fails == 0 => state,
@@ -245,15 +247,16 @@ impl Health {
                 let time_ms = time_ms.saturating_mul(2).min(most_ms);
                 HealthState::Out { until_ms: now_ms.saturating_add(time_ms), time_ms }
             }
-            // what was under way when it went out says nothing new
+            // requests that were under way when the upstream was put out show nothing new
             (HealthSign::Failed, out) => out,
-            // another may try
+            // the trial showed nothing: another request may be the trial at once
             (HealthSign::Nothing, HealthState::Trial { time_ms }) => {
                 HealthState::Out { until_ms: now_ms, time_ms }
             }
             (HealthSign::Head, HealthState::Out { .. } | HealthState::Trial { .. }) => {
                 self.back_ms = Some(now_ms);
-                // one more failure puts it out again
+                // only a whole answer clears the failures; one more failure puts the upstream out
+                // again
                 HealthState::Well(self.max_fails - 1)
             }
             (HealthSign::Whole, HealthState::Well(_)) => HealthState::Well(0),
@@ -261,7 +264,7 @@ impl Health {
         };
     }
 
-    /// Takes it out, or back in.
+    /// Takes the upstream out, or back in.
     pub fn drain(&mut self, is_draining: bool, now_ms: u64) {
         if self.is_draining && !is_draining {
             self.back_ms = Some(now_ms);
@@ -269,24 +272,25 @@ impl Health {
         self.is_draining = is_draining;
     }
 
-    /// When it is to be asked whether it is well; `None` if it is not, or is being asked.
+    /// When the next check is due; `None` without checks, or while one is under way.
     pub fn next_check_ms(&self) -> Option<u64> {
         self.checks.as_ref().filter(|checks| !checks.is_under_way).map(|checks| checks.next_ms)
     }
 
-    /// Whether it is to be asked now; then the answer must be [told](Health::checked).
+    /// Whether a check is due now; then its result must be passed to [`checked`](Health::checked).
     pub fn begin_check(&mut self, now_ms: u64) -> bool {
         let Some(checks) = &mut self.checks else { return false };
         let is_due = !checks.is_under_way && now_ms >= checks.next_ms;
         if is_due {
             checks.is_under_way = true;
-            // from the beginning of one to that of the next, and none is made up for
+            // intervals run from the start of one check to that of the next; a missed check is not
+            // made up for
             checks.next_ms = now_ms.saturating_add(checks.interval_ms);
         }
         is_due
     }
 
-    /// What came of asking: no answer in the time between two checks is a failure.
+    /// Takes the result of a check. A check without an answer in the interval has failed.
     pub fn checked(&mut self, is_good: bool, now_ms: u64) {
         let Some(checks) = &mut self.checks else { return };
         checks.is_under_way = false;
@@ -308,7 +312,7 @@ impl Health {
         }
     }
 
-    /// What is to be told of it, as far as it alone is concerned.
+    /// The condition of this upstream alone, without regard to the others of its group.
     pub fn condition(&self) -> UpstreamCondition {
         let since_ms = self.since_ms;
         match self.state {
@@ -352,7 +356,7 @@ mod tests {
         one.told(HealthSign::Nothing, 0);
         one.told(HealthSign::Failed, S);
         assert_eq!((one.share(S), one.condition()), (0, UpstreamCondition::Out { since_ms: S }));
-        // late failures do not prolong it
+        // late failures do not prolong the time out
         one.told(HealthSign::Failed, 5 * S);
         assert_eq!(one.share(11 * S - 1), 0);
         assert_eq!(one.share(11 * S), WHOLE);
@@ -436,15 +440,15 @@ mod tests {
         assert_eq!(shares, [w, w, 0]);
         assert!(matches!(one.condition(), UpstreamCondition::Unwell { .. }));
         assert_eq!(one.grade(), HealthGrade::Unwell);
-        // what requests say does not bring it back
+        // successful requests do not bring back an upstream whose checks fail
         one.told(HealthSign::Well, now_ms);
         assert_eq!(one.share(now_ms), 0);
     }
 
     proptest! {
-        /// Whatever happens and in whatever order: of one that is out at most one request is under way
-        /// as a trial, and one that only succeeds from some moment on is asked again within the longest
-        /// time.
+        /// For all sequences of events: an upstream that is out has at most one request under way as
+        /// a trial; and one that only succeeds from some moment on is asked again within the longest
+        /// time out.
         #[test]
         fn it_always_comes_back(
             steps in prop::collection::vec((0u64..20_000, 0u8..6), 0..60), max_fails in 1u32..4,

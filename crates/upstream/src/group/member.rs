@@ -1,4 +1,4 @@
-//! What one upstream of a group has under way, and how much that may be.
+//! One upstream of a group: what it has under way, and how much that may be.
 
 use crate::group::health::{Health, HealthGrade};
 use crate::group::learnt::LearntPlaces;
@@ -6,36 +6,38 @@ use crate::group::{MemberStanding, ServerTerms};
 use crate::settings;
 use forebay_control::shared::SharedCount;
 
-/// What is known of it.
+/// What a group knows of one upstream.
 #[derive(Clone, Debug)]
 pub(super) struct GroupState {
     pub(super) health: Health,
-    /// What it gets beside the others.
+    /// The upstream's weight beside the others.
     pub(super) weight: u16,
-    /// Its weight by the settings, and whether it is a backup by them.
+    /// The weight, and whether it is a backup, by the settings.
     pub(super) written: (u16, bool),
-    /// What the records of a service say of it, if it is found by them.
+    /// What the records of a service say of the upstream, if it is found by them.
     pub(super) said: Option<ServerTerms>,
-    /// Whether no server is known that has this place.
+    /// Whether this place has no server.
     pub(super) is_vacant: bool,
-    /// Whether it is asked only while none of those that are no backup is well.
+    /// Whether the upstream is asked only while none that is not a backup is well.
     pub(super) is_backup: bool,
     pub(super) in_flight: u32,
-    /// Requests under way to it, at most.
+    /// The largest number of requests under way to the upstream.
     pub(super) most: u32,
-    /// Of what is under way, connections that are tunnels.
+    /// The number of connections under way that are tunnels.
     pub(super) tunnels: u32,
-    /// By whom `most` is decided, where it is learnt.
+    /// The learnt limit that decides `most`, where it is learnt.
     pub(super) learnt: Option<Box<LearntPlaces>>,
-    /// What other processes have under way to it.
+    /// What other processes have under way to the upstream.
     pub(super) shared: Option<SharedCount>,
 }
 
 impl GroupState {
-    /// Counts one more, if no more are under way then than may be, in all processes, less those that are `kept`.
+    /// Counts one more request, if the number under way in all processes stays within the limit less
+    /// `kept`. Returns whether it does.
     pub(super) fn take(&mut self, kept: u32) -> bool {
         if let Some(shared) = self.shared {
-            // after it counts: another process that takes one now sees this one, or is seen
+            // the count goes up before the others' is read: of two processes that take the last place
+            // at once, at least one sees the other
             shared.take();
             let others = shared.others();
             if u64::from(self.in_flight) + 1 + u64::from(others)
@@ -55,7 +57,8 @@ impl GroupState {
         self.shared.iter().for_each(SharedCount::give_back);
     }
 
-    /// Its weight, and whether it is a backup, by what is written and said now.
+    /// Updates the weight, and whether it is a backup, from the settings and the records of the
+    /// service.
     pub(super) fn weigh(&mut self) {
         let (weight, is_backup) = self.written;
         self.weight = self.said.map_or(weight, |said| said.weight);
@@ -66,7 +69,8 @@ impl GroupState {
         (self.grade(), self.is_backup)
     }
 
-    /// How it stands, whether it is a backup or not.
+    /// The health grade, apart from whether the upstream is a backup. A place without a server counts
+    /// as drained.
     pub(super) fn grade(&self) -> HealthGrade {
         if self.is_vacant { HealthGrade::Draining } else { self.health.grade() }
     }
@@ -76,13 +80,14 @@ impl GroupState {
         self.in_flight.saturating_add(others) < self.most_in_all(others).saturating_sub(kept)
     }
 
-    /// So many may be under way in all processes, of which others have so many. A number of the settings is for all
-    /// together; one that is learnt is for this process, beside what the others have.
+    /// The limit for all processes together, of which the others have `others` under way. A limit
+    /// from the settings is for all together; a learnt one is for this process, beside what the
+    /// others have.
     fn most_in_all(&self, others: u32) -> u32 {
         self.learnt.as_ref().map_or(self.most, |learnt| learnt.most_beside(others))
     }
 
-    /// As much may be under way as the settings say, or as is learnt within their bounds.
+    /// Limits the requests under way as the settings say, or as is learnt within their bounds.
     pub(super) fn bound(&mut self, settings: &settings::GroupSettings, now_ns: u64) {
         let most = settings.in_flight.unwrap_or(u32::MAX);
         match (settings.in_flight_from, &mut self.learnt) {
@@ -95,7 +100,8 @@ impl GroupState {
         self.most = self.learnt.as_ref().map_or(most, |learnt| learnt.most());
     }
 
-    /// It is full, and requests wait. Says whether more may be under way because nothing ends.
+    /// Called while the upstream is full and requests wait. Returns whether more may be under way,
+    /// because nothing ends.
     pub(super) fn relieve(&mut self, now_ns: u64) -> bool {
         let Some(learnt) = &mut self.learnt else { return false };
         let is_relieved = learnt.relieve(now_ns);
@@ -103,7 +109,7 @@ impl GroupState {
         is_relieved
     }
 
-    /// What is under way has changed by now.
+    /// Samples the number under way after a change.
     pub(super) fn look(&mut self, now_ns: u64) {
         if let Some(learnt) = &mut self.learnt {
             let others = self.shared.map_or(0, |shared| shared.others());

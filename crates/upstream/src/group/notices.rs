@@ -1,31 +1,31 @@
-//! What an operator is told of upstreams: that one is left alone and asked again, and that requests to one
-//! fail. A line for each change, and else at most one in [so long](EVERY_MS).
+//! Lines for the operator about upstreams: that one is left alone and asked again, and that requests
+//! to one fail. There is a line for each change, and otherwise at most one in [this time](EVERY_MS).
 
 use crate::group::MemberIndex;
 use crate::group::health::UpstreamCondition;
 
-/// That requests fail is said so often at most, in milliseconds.
+/// The least time between two lines about failed requests of one upstream, in milliseconds.
 pub const EVERY_MS: u64 = 10_000;
 
-/// What was said of the upstreams of a group, and what is to be.
+/// What was said of the upstreams of a group, and what will be.
 #[derive(Debug)]
 pub struct Notices(Vec<UpstreamNotice>);
 
 #[derive(Clone, Debug)]
 struct UpstreamNotice {
     condition: UpstreamCondition,
-    /// Requests that have failed since something was said of it, and the last of them.
+    /// The number of requests that have failed since the last line.
     failures: u64,
-    /// When the first of them did.
+    /// When the first of those requests failed.
     since_ms: u64,
     last: &'static str,
     said_ms: Option<u64>,
-    /// Why its last check has failed, if more is known than that.
+    /// Why the last check has failed; empty if that is not known.
     check: &'static str,
 }
 
 impl Notices {
-    /// Of so many, of which so many, the last, are backups.
+    /// Notices for `count` upstreams, of which the last `backups` are backups.
     pub fn new(count: usize, backups: usize) -> Notices {
         let notice = |condition| UpstreamNotice {
             condition,
@@ -43,7 +43,7 @@ impl Notices {
         Notices((0..count).map(condition).map(notice).collect())
     }
 
-    /// A request to one has failed now, which is why.
+    /// Notes that a request to an upstream has failed now, and why.
     pub fn failed(&mut self, member: MemberIndex, why: &'static str, now_ms: u64) {
         if let Some(one) = self.0.get_mut(member) {
             if one.failures == 0 {
@@ -53,14 +53,14 @@ impl Notices {
         }
     }
 
-    /// A check of one has failed, which is why.
+    /// Notes that a check of an upstream has failed, and why.
     pub fn check_failed(&mut self, member: MemberIndex, why: &'static str) {
         if let Some(one) = self.0.get_mut(member) {
             one.check = why;
         }
     }
 
-    /// What is to be said of one that is in this condition now, if anything is.
+    /// The line that is due for an upstream in this condition now, if any.
     pub fn next(
         &mut self,
         member: MemberIndex,
@@ -110,12 +110,13 @@ impl Notices {
                 UpstreamCondition::Out { since_ms } | UpstreamCondition::Unwell { since_ms },
                 UpstreamCondition::Well | UpstreamCondition::Backup,
             ) => Some(format!("is asked again, after {} s{}", for_s(since_ms), failed())),
-            // the operator who has done that knows
+            // the operator who has taken it out knows
             (_, UpstreamCondition::Draining)
             | (UpstreamCondition::Draining, UpstreamCondition::Well | UpstreamCondition::Backup) => {
                 None
             }
         };
+        // a change is always reported; failures alone only once in this time
         let may = one.said_ms.is_none_or(|said_ms| now_ms.saturating_sub(said_ms) >= EVERY_MS);
         let said = said.or_else(|| match failures {
             0 => None,

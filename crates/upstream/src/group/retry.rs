@@ -1,19 +1,19 @@
-//! Which requests may be sent again, and how many of all.
+//! Retries: which requests may be sent again, and how many in all.
 //!
-//! Again is what certainly did not run, or may run twice. Everything else is told to the client: the
-//! server cannot know whether an order was placed.
+//! A request is sent again if it certainly did not run, or may run twice. In every other case the
+//! client gets the error: the server cannot know whether an order was placed.
 
 use forebay_http::head::Method;
 use forebay_tls::TlsFault;
 
-/// Retries that are free.
+/// The number of free retries.
 const FREE: u64 = 10;
 
-/// What one retry costs. One is earned by so many requests at a ratio of one thousandth, or by so many
-/// milliseconds while there are less than the free ones.
+/// The cost of one retry. Each request earns the ratio in thousandths, and each millisecond earns one
+/// while fewer than the free retries are left.
 const COST: u64 = 1000;
 
-/// Retries that can be saved, so that a long calm does not pay for a storm.
+/// The largest number of saved retries, so that a long calm does not pay for a storm.
 const MOST: u64 = 100;
 
 /// How an attempt has failed.
@@ -21,39 +21,40 @@ const MOST: u64 = 100;
 pub enum AttemptFailure {
     /// There was no connection: refused, unreachable, or none in time.
     Connect,
-    /// There was no connection: TLS did not come about.
+    /// There was no connection: the TLS handshake failed.
     Tls(TlsFault),
     /// There was no connection, because this server had no descriptor or no memory for one.
     Resources,
-    /// The connection was at its end before a byte of the request was written.
+    /// The connection had ended before a byte of the request was written.
     Unwritten,
-    /// It ended before a byte of the answer came. Some of the request was written.
+    /// The connection ended before a byte of the answer came. Some of the request was written.
     Closed,
-    /// What came is no answer, or it ends within its head.
+    /// The answer could not be understood, or it ended within its head.
     Malformed,
-    /// It has said that it has no room for the request, which did not run.
+    /// The upstream has said that it has no room for the request, which did not run.
     Overloaded,
-    /// It is about to end, and has said that it has not begun with the request.
+    /// The upstream is about to end, and has said that it has not begun with the request.
     Returned,
-    /// No answer came in time, while others had theirs: another upstream would take as long.
+    /// The request had no answer in time, while others had theirs: another upstream would take as
+    /// long.
     Silent,
-    /// No answer came in time, and no other request had one meanwhile: it is the upstream that hangs.
+    /// The request had no answer in time, and no other had one meanwhile: the upstream hangs.
     Frozen,
 }
 
-/// What is left of a request's body.
+/// Whether a request's body can be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestBodyState {
-    /// There was none, or all of it is still here.
+    /// The request has no body, or all of it is still here.
     Kept,
-    /// Some of it was passed on and is gone.
+    /// Some of the body was passed on and is gone.
     Gone,
 }
 
-/// Whether the request may be sent again, as far as it alone is concerned. Nothing of an answer may have
-/// been passed on to the client.
+/// Whether the request may be sent again, as far as it alone is concerned. The caller makes sure that
+/// nothing of an answer was passed on to the client.
 pub fn may_repeat(method: Method, failure: AttemptFailure, body: RequestBodyState) -> bool {
-    // RFC 9110 §9.2.1; a client that has asked for a trace has had it
+    // RFC 9110 §9.2.1; TRACE is left out, because a client that has asked for a trace has had it
     let is_safe = matches!(method, Method::Get | Method::Head | Method::Options);
     let is_possible = match failure {
         AttemptFailure::Connect
@@ -62,34 +63,34 @@ pub fn may_repeat(method: Method, failure: AttemptFailure, body: RequestBodyStat
         | AttemptFailure::Overloaded
         | AttemptFailure::Returned => true,
         AttemptFailure::Closed | AttemptFailure::Malformed | AttemptFailure::Frozen => is_safe,
-        // it would lack the same for another upstream
+        // another attempt would lack the same, whichever upstream it went to
         AttemptFailure::Resources | AttemptFailure::Silent => false,
     };
     is_possible && body == RequestBodyState::Kept
 }
 
-/// How many requests of a group may be sent again: some for each that is sent once, and a few that are
-/// free. So what is down is asked hardly more than usual.
+/// The retry budget of a group: a ratio of the requests that are sent, and a few that are free. So an
+/// upstream that is down is asked hardly more than usual.
 #[derive(Clone, Debug)]
 pub struct Budget {
     permille: u64,
-    /// In parts of a retry.
+    /// The saved retries, in parts of one ([`COST`]).
     saved: u64,
     refilled_ms: u64,
 }
 
 impl Budget {
-    /// With so many retries for a thousand requests.
+    /// A budget of `permille` retries for a thousand requests.
     pub fn new(permille: u32, now_ms: u64) -> Budget {
         Budget { permille: u64::from(permille), saved: FREE * COST, refilled_ms: now_ms }
     }
 
-    /// Other retries for a thousand requests, from now on.
+    /// Changes the ratio to `permille` retries for a thousand requests.
     pub fn set(&mut self, permille: u32) {
         self.permille = u64::from(permille);
     }
 
-    /// A request is sent for the first time.
+    /// Earns a part of a retry: a request is sent for the first time.
     pub fn deposit(&mut self) {
         self.saved = (self.saved + self.permille).min(MOST * COST);
     }
@@ -175,7 +176,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes when, no more is sent again than the ratio allows, the free ones apart.
+        /// For all sequences: no more retries than the ratio allows, apart from the free ones.
         #[test]
         fn no_more_than_the_ratio(
             steps in prop::collection::vec((any::<bool>(), 0u64..50), 1..2000), permille in 0u32..=1000,

@@ -1,4 +1,4 @@
-//! Which upstream is asked, by what is known of all of them.
+//! Which upstream of a group is asked, by what is known of all of them.
 
 use super::*;
 use crate::settings::{
@@ -50,7 +50,7 @@ fn group(count: usize, balance: Balance, in_flight: Option<u32>) -> UpstreamGrou
 
 const ALL: [Balance; 4] = [Balance::Hash, Balance::Least, Balance::RoundRobin, Balance::TwoChoices];
 
-/// Whom 60 requests of different keys are sent to, of which nothing becomes known.
+/// The upstreams that get 60 requests of different keys, which show nothing of their health.
 fn asked(group: &mut UpstreamGroup, now_ms: u64) -> Vec<MemberIndex> {
     let ask = |key| {
         let member = group.begin(crate::group::balance::hash(&[key]), &[], now_ms).unwrap();
@@ -74,7 +74,7 @@ fn one_that_is_well_is_asked_alone_and_all_if_none_is() {
         let asked = asked(&mut group, S);
         assert!((0..4).all(|at| asked.contains(&at)), "{balance:?}: {asked:?}");
         assert_eq!(group.condition(0), Some(UpstreamCondition::Failing { since_ms: 0 }));
-        // the first that answers is asked alone
+        // the first upstream that answers is asked alone
         group.members[2].health.told(HealthSign::Well, 2 * S);
         assert!(self::asked(&mut group, 2 * S).iter().all(|member| *member == 2));
         assert_eq!(group.condition(0), Some(UpstreamCondition::Out { since_ms: 0 }));
@@ -150,7 +150,7 @@ fn backups_are_asked_while_none_of_the_others_is_well() {
         all_of(asked(&mut group, 0), [0, 1], "all are well");
         assert_eq!(group.places(), Some(60), "{balance:?}");
         assert_eq!(group.condition(2), Some(UpstreamCondition::Backup));
-        // what failed once is sent to one of the others, then to a backup
+        // a request that has failed once goes to one of the others, then to a backup
         let second = group.begin(7, &[0], 0).unwrap();
         let third = group.begin(7, &[0, 1], 0).unwrap();
         assert!(second == 1 && third >= 2, "{balance:?}: {second}, {third}");
@@ -163,12 +163,12 @@ fn backups_are_asked_while_none_of_the_others_is_well() {
         assert_eq!(group.condition(1), Some(UpstreamCondition::Out { since_ms: 0 }));
         assert_eq!(group.condition(2), Some(UpstreamCondition::Well));
         assert_eq!(group.places(), Some(60), "{balance:?}");
-        // now and then one request tries whether one is back
+        // now and then one request tries whether an upstream is back
         let is_back = asked(&mut group, 10 * S).contains(&1);
         assert!(is_back, "{balance:?}");
         group.members[1].health.told(HealthSign::Well, 10 * S);
         assert!(asked(&mut group, 10 * S).iter().all(|at| *at == 1), "{balance:?}");
-        // where nobody is well, the others are better than backups
+        // where no upstream is well, the others are better than backups
         for at in 1..4 {
             group.members[at].health.told(HealthSign::Failed, 11 * S);
         }
@@ -202,7 +202,7 @@ fn what_was_asked_in_vain_goes_to_one_that_is_out_if_no_other_is_left() {
     for balance in ALL {
         let mut group = group(2, balance, None);
         group.members[0].health.told(HealthSign::Failed, 0);
-        // the other one has just gone, and is well as far as is known
+        // the other upstream has just gone, and is well as far as is known
         assert_eq!(group.begin(7, &[1], S), Ok(0), "{balance:?}");
         group.drain(0, true, S);
         assert_eq!(group.begin(7, &[1], S), Ok(1), "{balance:?}");
@@ -251,8 +251,8 @@ fn each_is_checked_when_its_time_has_come() {
 }
 
 proptest! {
-    /// Whatever fails when: nobody has more under way than it may, what ends was begun, and one
-    /// that may be asked is found whenever there is room.
+    /// For all sequences of failures: no upstream has more under way than it may, what ends was
+    /// begun, and an upstream that may be asked is found whenever there is room.
     #[test]
     fn every_request_finds_room_where_there_is_some(
         steps in prop::collection::vec((0u8..5, 0u64..3000, any::<u64>()), 1..200),
@@ -267,7 +267,7 @@ proptest! {
             match what {
                 0 | 1 => match group.begin(key, &[], now_ms) {
                     Ok(member) => under_way.push_back(member),
-                    // those that are well have no room, or all if none is
+                    // the upstreams that are well have no room, or all of them if none is well
                     Err(error) => {
                         prop_assert_eq!(error, Unavailable::Full);
                         let has_room = |at: &MemberIndex| {
@@ -296,7 +296,8 @@ proptest! {
     }
 }
 
-/// One that failed is tried now and then while backups are asked; a place that no server has is not.
+/// An upstream that failed is tried now and then while backups are asked; a place without a server is
+/// not.
 #[test]
 fn a_place_without_a_server_is_not_tried_beside_backups() {
     let terms = |is_backup| Some(ServerTerms { weight: 1, is_backup, key: 7 });

@@ -1,5 +1,5 @@
-//! A request that is handed over: it waits for its turn as for any application, then a receiver gets the client's
-//! socket and the bytes of the request, and says what becomes of it.
+//! A request that is handed over: it waits for its turn as for any application. Then a receiver gets
+//! the client's socket and the bytes of the request, and reports what becomes of it.
 //!
 //! ```text
 //!  unbegun ──► waiting ──► ready ──► lent ──► over
@@ -7,10 +7,11 @@
 //!                            └────────┘ another receiver, if that is safe
 //! ```
 //!
-//! Which receiver that is, `attempts` decides; what it says of the request, `lent` hears.
+//! `attempts` decides which receiver that is; `lent` reads what the receiver reports about the
+//! request.
 //!
-//! A link to a receiver carries one request at a time, so no more than that waits there unread; it is kept for the next
-//! one as connections to applications are.
+//! A link to a receiver carries one request at a time, so at most one waits there unread. The link is
+//! kept for the next request, as connections to applications are.
 
 mod attempts;
 mod lent;
@@ -35,83 +36,85 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A request that is handed over. `T` is what its handler must remember.
+/// A request that is handed over. `T` is what the handler must remember.
 pub struct HandOverExchange<T> {
-    /// What its handler must remember.
+    /// What the handler must remember.
     pub tag: T,
     application: Arc<Application>,
     request: HandedRequest,
     phase: HandOverPhase,
     loan: Loan,
-    /// What receivers are told; empty until it is known.
+    /// The offer to receivers; empty until the head of the request is here.
     message: Vec<u8>,
-    /// What was sent to the client before the first of them had its socket; `None` before that.
+    /// How much was sent to the client before the first receiver had its socket; `None` before that.
     sent_before: Option<Option<u64>>,
-    /// All that were asked, the last one last.
+    /// All receivers that were asked, the last one last.
     tried: Vec<MemberIndex>,
     retries: u32,
     has_expired: bool,
     has_told: bool,
     now_ms: u64,
-    /// Since when it waits for what it waits for.
+    /// When the current wait began.
     since_ms: u64,
     waited_ns: u64,
     times: ExchangeTimes,
 }
 
-/// What is handed over, as far as the server knows it before the socket leaves.
+/// A request that is handed over, as far as the server knows it before the socket leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandedRequest {
     /// The method.
     pub method: Method,
     /// The [hash](crate::group::balance::hash) of what the request is balanced by.
     pub key: u64,
-    /// Its rank and client, among those that wait.
+    /// The request's rank and client, for the queue.
     pub owner: RequestOwner,
-    /// What tells it from all others.
+    /// The unique number of the request.
     pub id: u128,
-    /// The client, as receivers are told it.
+    /// The client's address, as receivers get it.
     pub client: SocketAddr,
-    /// Where the client has come to.
+    /// The address that the client has connected to.
     pub server: SocketAddr,
-    /// The receiver keeps the connection.
+    /// Whether the receiver keeps the connection.
     pub keeps: bool,
-    /// One that has read the offer has taken the request, and need not say so.
+    /// Whether a receiver that has read the offer has taken the request, and need not confirm it.
     pub taken_by_reading: bool,
 }
 
-/// How it has ended.
+/// How a hand-over has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandOverEnd {
     /// The request is answered, and the connection is at the next one.
     Back(AnswerReport),
-    /// The request is answered, and the connection is at its end; its client may have sent more, which nobody has
-    /// received.
+    /// The request is answered, and the connection is at its end. The flag says whether the client
+    /// has sent more, which no process has received.
     Ended(AnswerReport, bool),
     /// A receiver has the connection for good.
     Gone,
-    /// Nobody has answered, and nothing was written to the client.
+    /// No receiver has answered, and nothing was written to the client.
     Failed(Failed),
-    /// A receiver that had taken it has died, or said what is no message; nothing was written to the client.
+    /// A receiver that had taken the request has died, or sent something that is no report. Nothing
+    /// was written to the client.
     Lost(LoanLoss),
-    /// It came in a stream of HTTP/2, or through TLS.
+    /// The client has no socket that could leave: the request came in a stream of HTTP/2, or through
+    /// TLS.
     NoSocket,
-    /// Somebody has written to the client, and it is not known what.
+    /// Some receiver has written to the client, and it is not known what.
     Broken(&'static str),
 }
 
 enum HandOverPhase {
     Unbegun,
     Waiting(QueueWait),
-    /// There is a link: the client's socket is to leave.
+    /// There is a link, and the client's socket must leave next.
     Ready(ReceiverLink),
     Lent(ReceiverLink, LentClient),
-    /// It is over, and this link may be used again.
+    /// The exchange is over; the link may be used again.
     Over(HandOverEnd, Option<ReceiverLink>),
 }
 
 impl<T> HandOverExchange<T> {
-    /// With nothing asked.
+    /// An exchange that has asked nothing yet.
     pub fn new(
         application: &Arc<Application>,
         request: HandedRequest,
@@ -137,20 +140,20 @@ impl<T> HandOverExchange<T> {
         }
     }
 
-    /// One that no receiver may be asked for.
+    /// An exchange that failed because no receiver may be asked.
     #[must_use]
     pub fn refused(self, unavailable: Unavailable) -> HandOverExchange<T> {
         let end = HandOverEnd::Failed(Failed::Unasked(unavailable));
         HandOverExchange { phase: HandOverPhase::Over(end, None), ..self }
     }
 
-    /// One whose client has no socket that could leave.
+    /// An exchange that failed because its client has no socket that could leave.
     #[must_use]
     pub fn without_socket(self) -> HandOverExchange<T> {
         HandOverExchange { phase: HandOverPhase::Over(HandOverEnd::NoSocket, None), ..self }
     }
 
-    /// Why nothing has come of it, in a word for logs.
+    /// Why the hand-over has failed, in a word for logs.
     pub fn error(&self) -> Option<&'static str> {
         match self.end()? {
             HandOverEnd::Back(_) | HandOverEnd::Ended(..) | HandOverEnd::Gone => None,
@@ -161,7 +164,7 @@ impl<T> HandOverExchange<T> {
         }
     }
 
-    /// The status that a receiver has told.
+    /// The status that a receiver has reported.
     pub fn status(&self) -> Option<u16> {
         match self.end()? {
             HandOverEnd::Back(report) | HandOverEnd::Ended(report, _) => {
@@ -186,17 +189,17 @@ impl<T> HandOverExchange<T> {
         u32::try_from(self.tried.len()).unwrap_or(u32::MAX)
     }
 
-    /// How long it took.
+    /// How long the exchange took.
     pub fn times(&self) -> ExchangeTimes {
         self.times
     }
 
-    /// How long it has waited for its turn.
+    /// How long the request has waited for its turn.
     pub fn waited(&self) -> Duration {
         Duration::from_nanos(self.waited_ns)
     }
 
-    /// How it has ended, if it has.
+    /// How the hand-over has ended, if it has.
     pub fn end(&self) -> Option<HandOverEnd> {
         match self.phase {
             HandOverPhase::Over(end, _) => Some(end),
@@ -204,7 +207,7 @@ impl<T> HandOverExchange<T> {
         }
     }
 
-    /// The handler has looked at how it has ended.
+    /// Notes that the handler has looked at the end.
     pub fn tell(&mut self) {
         self.has_told = true;
     }
@@ -302,7 +305,8 @@ impl<T: Send> Relay for HandOverExchange<T> {
             self.message = offer.message();
         }
         let socket = SocketNumber::of(client);
-        // of a socket that is none of TCP nothing is known; nothing is sent here between two receivers
+        // the count is unknown for sockets other than TCP; it is taken once, since this server sends
+        // nothing between two receivers
         let sent_bytes = *self.sent_before.get_or_insert(request.sent_bytes);
         let lent = LentClient { socket, sent_bytes, is_all: request.is_all };
         self.since_ms = self.now_ms;
@@ -317,7 +321,7 @@ impl<T: Send> Relay for HandOverExchange<T> {
 
     fn advance(&mut self, now_ms: u64) -> RelayNext {
         self.now_ms = now_ms;
-        // this server may be the one that is late: a place that has become free counts
+        // this server may be late itself: a place that has become free counts
         let has_turn = self.look_at_turn();
         if mem::take(&mut self.has_expired) && !has_turn {
             self.is_late();
@@ -339,7 +343,7 @@ impl<T: Send> Relay for HandOverExchange<T> {
         RelayRead::End
     }
 
-    /// Whose socket is elsewhere is seen there.
+    /// A receiver that has the client's socket notices a closed connection itself.
     fn aborts_on_close(&self) -> bool {
         !self.has_client() && self.settings().abort_on_close
     }
@@ -366,7 +370,8 @@ impl<T: Send> Relay for HandOverExchange<T> {
         self.since_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// This server may be the one that is late: what has come meanwhile counts, and the exchange goes on by it.
+    /// Looks at what has come meanwhile, because this server may be late itself, and goes on with it.
+    /// Returns whether anything had come.
     fn looks(&mut self, now_ms: u64) -> bool {
         self.now_ms = now_ms;
         if let HandOverPhase::Waiting(_) = self.phase {

@@ -1,4 +1,4 @@
-//! A link to a receiver, and the client's socket while that has it.
+//! A link to a receiver, and the client's socket while the receiver has it.
 
 use crate::receivers::frame::{REPORT_BYTES, ReceiverReport};
 use crate::receivers::loan::LoanEvent;
@@ -8,12 +8,13 @@ use forebay_sys::lend::{self, TooManyInFlight};
 use forebay_sys::socket::{self, Received, Sent, SocketNumber};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// So much is received of a receiver at a time: both its messages, and what tells that there are too many.
+/// How much is received from a receiver at a time: both of its reports, and enough to notice that
+/// there are too many.
 const HEARD_BYTES: usize = 4 * REPORT_BYTES;
 
-/// A link to a receiver, and the place it has there.
+/// A link to a receiver, and the request's place there.
 pub(super) struct ReceiverLink {
-    /// It goes before the connection does.
+    /// The place. As the first field it is dropped before the connection.
     pub(super) slot: UpstreamSlot,
     pub(super) connection: UpstreamConnection,
     pub(super) is_reused: bool,
@@ -22,7 +23,7 @@ pub(super) struct ReceiverLink {
     /// How much of the message is sent.
     pub(super) sent: usize,
     pub(super) heard: Vec<u8>,
-    /// Nothing more is sent on it.
+    /// Whether nothing more is sent on the link.
     is_shut: bool,
 }
 
@@ -30,19 +31,21 @@ pub(super) struct ReceiverLink {
 #[derive(Clone, Copy)]
 pub(super) struct LentClient {
     pub(super) socket: SocketNumber,
-    /// What this process has sent on it; `None` of sockets that do not tell.
+    /// How much this process has sent on the socket; `None` for sockets that do not count that.
     pub(super) sent_bytes: Option<u64>,
-    /// The client has said that it sends nothing behind its request.
+    /// Whether the client has said that it sends nothing after its request.
     pub(super) is_all: bool,
 }
 
 impl LentClient {
-    /// The request is answered, and the connection at its end: whether the client has sent something that nobody has
-    /// received. Each question is a call of the kernel, so none is asked that a client has answered.
+    /// Whether the client has sent something that no process has received, when the request is
+    /// answered and the connection at its end. Each such question is a system call, so none is made
+    /// where the client has said that it sends no more.
     pub(super) fn end(self) -> bool {
         let is_unread = !self.is_all && self.socket.has_unread();
         if is_unread {
-            // it is received before the connection is closed, and the other process may have made that block
+            // the rest is received before the connection is closed, and the other process may have
+            // made the socket blocking
             self.socket.take_back();
         }
         is_unread
@@ -73,30 +76,31 @@ impl ReceiverLink {
         }
     }
 
-    /// Whether another request may be sent on it.
+    /// Whether another request may be sent on the link.
     pub(super) fn is_clean(&self) -> bool {
         self.heard.is_empty() && !self.is_shut
     }
 
-    /// Whether the receiver has read the whole message, which has so many bytes. If it has not, it sees from now on that
-    /// the request is somebody else's: it looks whether the link is shut once it has read the message.
+    /// Whether the receiver has read the whole message of `message_bytes`. If it has not, the request
+    /// is withdrawn: a receiver looks whether the link is shut once it has read the message, and so
+    /// sees that the request is no longer its own.
     pub(super) fn is_read_or_withdrawn(&mut self, message_bytes: usize) -> bool {
         if self.sent == message_bytes && self.is_read() {
             return true;
         }
         lend::end_sending(self.connection.as_fd());
         self.is_shut = true;
-        // one that has read it in between may have seen that the link was not shut
+        // a receiver that has read the message in between may have seen the link still open
         self.sent == message_bytes && self.is_read()
     }
 
     /// Whether nothing that was sent is still unread: the kernel counts that for a Unix socket.
     fn is_read(&self) -> bool {
-        // where the kernel does not tell, the receiver may have it
+        // if the kernel does not say, the receiver may have read it
         socket::unacknowledged(self.connection.as_fd()).unwrap_or(0) == 0
     }
 
-    /// Sends what is left of the message. What has happened by that, if something has.
+    /// Sends what is left of the message. Returns the event that came of it, if any.
     pub(super) fn send(
         &mut self,
         message: &[u8],
@@ -119,7 +123,7 @@ impl ReceiverLink {
         (self.sent > 0).then_some(LoanEvent::Sent)
     }
 
-    /// The next that the receiver says; `None` before something has come.
+    /// The receiver's next report or the end of the link; `None` before something has come.
     pub(super) fn hear(&mut self, now_ms: u64) -> Option<LoanEvent> {
         loop {
             if let Some((first, rest)) = self.heard.split_first_chunk::<REPORT_BYTES>() {
@@ -131,7 +135,7 @@ impl ReceiverLink {
                 return None;
             }
             match self.connection.receive_more(&mut self.heard, HEARD_BYTES, now_ms) {
-                // its end may have been reported together with these
+                // the end of the link may have been reported together with these bytes
                 Received::Bytes(_) => {}
                 Received::Blocked => self.can_read = false,
                 Received::Ended => return Some(LoanEvent::Closed),

@@ -1,7 +1,7 @@
 //! The exchange with a handler, as the protocol drives it.
 //!
-//! There is no socket: the handler wakes the exchange by its slot. An engine that leaves nothing there, because its
-//! threads wait in `poll`, is given an eventfd instead, which is made then.
+//! There is no socket: the handler wakes the exchange by its slot. An engine whose threads wait in
+//! `poll` leaves no waker in the slot; for it an eventfd is made when it asks.
 
 use super::pipe::{HandlerEnd, HandlerHead, HandlerPipe, LeftBy, PassedField, PipeRead};
 use super::place::RunningHandler;
@@ -17,29 +17,30 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So long a client may send nothing of a body for which there is room.
+/// How long a client may send nothing of a body for which there is room.
 const SILENCE_MS: u64 = 60_000;
 
-/// So long a client may leave its direction open after a handler that has changed the protocol has ended.
+/// How long a client may leave its direction open after the end of a handler that has changed the
+/// protocol.
 const LINGER_MS: u64 = 5_000;
 
 /// Why a handler has not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsideFailure {
-    /// There is no room for one more.
+    /// The server has no room for one more handler.
     NoRoom,
-    /// The body of the request is larger than it may be.
+    /// The body of the request is larger than allowed.
     TooLarge,
-    /// It has returned an error before it had begun an answer.
+    /// The handler has returned an error before it had begun an answer.
     Failed,
-    /// It has panicked.
+    /// The handler has panicked.
     Panicked,
-    /// It has not answered in time.
+    /// The handler has not answered in time.
     Late,
 }
 
 impl InsideFailure {
-    /// What logs call it.
+    /// The failure in logs.
     pub fn word(self) -> &'static str {
         match self {
             InsideFailure::NoRoom => "no room",
@@ -51,51 +52,52 @@ impl InsideFailure {
     }
 }
 
-/// How far an exchange is.
+/// The state of the handler.
 enum InsideState {
-    /// Nothing was begun.
+    /// The handler has not begun.
     Ready(Box<HandlerRun>),
     Runs(RunningHandler),
-    /// It was not begun, or is over.
+    /// The handler was not begun, or is over.
     Over,
 }
 
-/// The exchange of one request with a handler. `T` is what its owner remembers with it.
+/// The exchange of one request with a handler. `T` is what the owner must remember with it.
 pub struct InsideExchange<T> {
-    /// What its owner remembers.
+    /// What the owner must remember.
     pub tag: T,
     code: InsideCode,
     pipe: Arc<HandlerPipe>,
     state: InsideState,
     rank: u8,
-    /// Nothing of the answer's body is wanted.
+    /// Whether the body of the answer is not wanted.
     is_head: bool,
-    /// The answer was looked at.
+    /// Whether the owner has looked at the answer.
     is_told: bool,
-    /// The answer changes the protocol.
+    /// Whether the answer changes the protocol.
     is_switched: bool,
-    /// Until when the client may leave its direction open, once the other has ended.
+    /// Until when the client may leave its direction open, once the handler has ended.
     linger_ms: Option<u64>,
-    /// How long no byte may move after a change of the protocol, and when one has moved last.
+    /// How long no byte may move after a change of the protocol; `moved_ms` says when one last moved.
     silence_ms: Option<u64>,
     moved_ms: u64,
-    /// A client that waits to be asked for the body is to be asked.
+    /// Whether the client waits for `100 Continue`, and must get it.
     owes_continue: bool,
     failure: Option<InsideFailure>,
-    /// How long the handler may take for the head of its answer, once nothing of the body is waited for.
+    /// How long the handler may take for the head of its answer, once the request's body is complete.
     head_ms: Option<u64>,
     abort_on_close: bool,
-    /// Bytes of the request's body that may still come.
+    /// The number of bytes of the request's body that may still come.
     left_bytes: u64,
     bell: WakeBell,
     begun_ns: u64,
     head_us: Option<u64>,
-    /// What follows the body of the answer, once all of that was read.
+    /// The trailers of the answer, once all of its body was read.
     trailers: Vec<PassedField>,
 }
 
 impl<T> InsideExchange<T> {
-    /// Of a request, which `has_body` or not, and of whose answer a client that asks by HEAD wants no body.
+    /// The exchange for a request. `has_body` says whether the request has a body. If the client asks
+    /// by HEAD, the body of the answer is not wanted.
     pub fn new(
         code: &InsideCode,
         limits: HandlerLimits,
@@ -137,7 +139,7 @@ impl<T> InsideExchange<T> {
         }
     }
 
-    /// One that is not begun, for this reason.
+    /// An exchange that has failed for this reason, without a handler.
     #[must_use]
     pub fn failed(mut self, failure: InsideFailure) -> InsideExchange<T> {
         self.fail(failure);
@@ -163,7 +165,7 @@ impl<T> InsideExchange<T> {
         self.leave(left);
     }
 
-    /// Leaves the handler, which is told.
+    /// Gives the handler up, and lets it know.
     fn leave(&mut self, left: LeftBy) {
         let goes_on = self.pipe.leave(left);
         let state = std::mem::replace(&mut self.state, InsideState::Over);
@@ -174,15 +176,15 @@ impl<T> InsideExchange<T> {
         }
     }
 
-    /// What logs call the handler.
+    /// The handler's name in logs.
     pub fn name(&self) -> &str {
         &self.code.name
     }
 
-    /// Why there is no answer, if there is none; else its head. It was looked at then.
+    /// The head of the answer. After this call, the owner has looked at it.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no answer.
     pub fn answer(&mut self) -> Result<HandlerHead, InsideFailure> {
         self.is_told = true;
         if let Some(failure) = self.failure {
@@ -209,47 +211,47 @@ impl<T> InsideExchange<T> {
         self.failure
     }
 
-    /// When it was begun, in nanoseconds; 0 if it was not.
+    /// When the handler was begun, in nanoseconds; 0 if it was not.
     pub fn begun_ns(&self) -> u64 {
         self.begun_ns
     }
 
-    /// Microseconds until the head of the answer was there.
+    /// The time until the head of the answer was there, in microseconds.
     pub fn head_us(&self) -> Option<u64> {
         self.head_us
     }
 
-    /// The status of its answer.
+    /// The status of the answer.
     pub fn status(&self) -> Option<u16> {
         self.head_us.and(self.pipe.answer().0.map(|head| head.status))
     }
 
-    // What the protocol asks, as of any exchange (`forebay_conn::Relay`).
+    // Functions that the protocol calls, as on any exchange (`forebay_conn::Relay`).
 
-    /// Where the engine leaves what wakes the request.
+    /// Where the engine leaves the waker of the request.
     pub fn wake_slot(&self) -> &WakeSlot {
         &self.pipe.slot
     }
 
-    /// What is waited for where an engine leaves nothing in the slot.
+    /// The descriptor to wait for, where the engine leaves no waker in the slot.
     pub fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         if self.failure.is_some() { None } else { self.bell.socket(&self.pipe.slot) }
     }
 
-    /// It was woken.
+    /// Notes that the request was woken.
     pub fn ready(&mut self) {
         self.bell.silence();
     }
 
-    /// How many bytes of the request's body it takes.
+    /// How many bytes of the request's body the handler takes now.
     pub fn capacity(&self) -> usize {
         if self.failure.is_some() { 0 } else { self.pipe.capacity() }
     }
 
-    /// The next bytes of the request's body.
+    /// Passes the next bytes of the request's body on.
     pub fn give(&mut self, bytes: &[u8]) {
         if self.is_switched {
-            // some engines ask in each turn, and may have nothing to give
+            // some engines call this in each turn, with or without bytes
             if !bytes.is_empty() {
                 self.moved_ms = clock::coarse_ms();
             }
@@ -264,17 +266,18 @@ impl<T> InsideExchange<T> {
         }
     }
 
-    /// The request's body is whole.
+    /// Ends the request's body.
     pub fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
         let trailers: Vec<PassedField> =
             trailers.map(|(name, value)| (name.into(), value.into())).collect();
         self.pipe.finish(trailers);
     }
 
-    /// Goes as far as the head of the answer.
+    /// Goes on as far as the head of the answer.
     pub fn advance(&mut self) -> RelayNext {
         if self.is_told {
-            // of the body, `read` asks; of the request's body, this
+            // `read` waits for the answer's body; here the request is woken when there is room for
+            // its own body
             self.pipe.ask();
             return RelayNext::Wait;
         }
@@ -289,12 +292,12 @@ impl<T> InsideExchange<T> {
         if has_answer { RelayNext::Answer } else { RelayNext::Wait }
     }
 
-    /// The only interim answer that there is.
+    /// The interim answer; `100 Continue` is the only one.
     pub fn interim(&self) -> &[u8] {
         b"HTTP/1.1 100 Continue\r\n"
     }
 
-    /// How long the body of the answer is, if that is known.
+    /// The length of the answer's body, if it is known.
     pub fn length(&self) -> Option<u64> {
         self.pipe.answer().0?.length
     }
@@ -323,28 +326,29 @@ impl<T> InsideExchange<T> {
         }
     }
 
-    /// What follows the body of the answer.
+    /// The trailers of the answer.
     pub fn trailers(&self) -> Vec<(&str, &[u8])> {
         self.trailers.iter().map(|(name, value)| (&**name, &**value)).collect()
     }
 
-    /// Whether it is given up when its client has shut down writing.
+    /// Whether the exchange is given up when its client has shut down writing.
     pub fn aborts_on_close(&self) -> bool {
         self.abort_on_close
     }
 
-    /// What is waited for.
+    /// What the exchange waits for.
     pub fn awaits(&self) -> Await {
         match (self.is_told, self.linger_ms) {
             (false, _) => Await::Answer,
             (true, None) => Await::Flow,
-            // another wait than before: its deadline is an earlier one
+            // a wait of its own kind, since its deadline is earlier
             (true, Some(_)) => Await::Ending,
         }
     }
 
-    /// Until when: for a client that owes more of its body, for the head of the answer, and after a change of the protocol
-    /// for the next byte in either direction, and for the client's end after that of the handler.
+    /// The deadline of the current wait. That is for the client while more of its body is due, and
+    /// then for the head of the answer. After a change of the protocol it is for the next byte in
+    /// either direction, and for the client's end after that of the handler.
     pub fn deadline_ms(&self) -> u64 {
         if self.bell.is_deaf() {
             return 0;
@@ -361,12 +365,13 @@ impl<T> InsideExchange<T> {
         time.map_or(u64::MAX, |time| since_ms.saturating_add(time))
     }
 
-    /// The time is over.
+    /// Handles the end of the time for an answer.
     pub fn expire(&mut self) {
         self.fail(InsideFailure::Late);
     }
 
-    /// The same of a tunnel; the handler that goes on is told why its waits end.
+    /// Handles the end of the time of a tunnel. The handler, which goes on, gets the reason as an
+    /// error of its waits.
     pub fn expire_tunnel(&mut self) {
         self.leave(LeftBy::Silence);
     }
@@ -465,7 +470,7 @@ mod tests {
         exchange.begin(1000);
         waited_for(|| exchange.pipe.has_answer());
         assert_eq!(exchange.answer().unwrap().status, 101);
-        // a long time ago
+        // as if the last byte had moved a long time ago
         exchange.moved_ms = 5;
         assert_eq!(exchange.deadline_ms(), 30_005);
         let now_ms = clock::coarse_ms();

@@ -1,9 +1,10 @@
-//! The pipe between a connection and a handler. Both directions hold a bounded number of bytes: a handler that writes
-//! more waits for the client, a client that sends more waits for the handler.
+//! The pipe between a connection and a handler. Both directions hold a limited number of bytes: a
+//! handler that writes more waits for the client, a client that sends more waits for the handler.
 //!
-//! Whoever has changed something that the other end waits for wakes it, once, after the lock was let go. A handler waits
-//! by parking its fiber or thread, or, if it is detached, by the waker of a task. Its two directions wait apart: after a
-//! switch of protocols one thread may read while another writes.
+//! An end that has changed something for which the other waits wakes it, once, after it has released
+//! the lock. A handler waits by parking its fiber or thread, or, if it is detached, by the waker of a
+//! task. Its two directions wait separately: after a switch of protocols one thread may read while
+//! another writes.
 
 use forebay_conn::WakeSlot;
 use forebay_fiber::anywhere::{self, AnyUnparker};
@@ -12,10 +13,11 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// So much of a request's body waits for its handler, and so much of an answer for its client, at most.
+/// The largest number of bytes of a request's body that wait for the handler, and of an answer that
+/// wait for the client.
 pub(super) const PIPE_BYTES: usize = 64 * 1024;
 
-/// Name and value of a field.
+/// The name and value of a field.
 pub(super) type PassedField = (Box<str>, Box<[u8]>);
 
 /// The head of a handler's answer.
@@ -23,40 +25,40 @@ pub(super) type PassedField = (Box<str>, Box<[u8]>);
 pub struct HandlerHead {
     /// The status.
     pub status: u16,
-    /// Names and values, in their order.
+    /// The names and values of the fields, in their order.
     pub fields: Vec<(Box<str>, Box<[u8]>)>,
-    /// How many bytes the body has, if that is known.
+    /// The length of the body, if it is known.
     pub length: Option<u64>,
 }
 
 /// How a handler has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HandlerEnd {
-    /// The answer is whole, and has these trailers.
+    /// The answer is complete, and has these trailers.
     Whole(Vec<PassedField>),
-    /// It has returned an error.
+    /// The handler has returned an error.
     Failed,
-    /// It has returned that the body is larger than it takes.
+    /// The handler has returned that the body is larger than it takes.
     TooLarge,
-    /// It has panicked.
+    /// The handler has panicked.
     Panicked,
 }
 
 /// Why the connection's end has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeftBy {
-    /// The client is gone, or has enough.
+    /// The client is gone, or wants no more.
     Client,
     /// The time for an answer is over.
     Time,
-    /// No byte has moved for as long as that may be after a change of the protocol.
+    /// No byte has moved for the longest time allowed after a change of the protocol.
     Silence,
 }
 
-/// What the connection's end finds.
+/// What the connection's end reads from an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PipeRead {
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(usize),
     /// Nothing yet.
     Nothing,
@@ -68,32 +70,32 @@ pub(super) enum PipeRead {
 
 #[derive(Debug, Default)]
 struct PipeState {
-    /// What has come of the request's body, and how much of it was read.
+    /// The bytes of the request's body that have come, and how many of them were read.
     upload: Vec<u8>,
     upload_at: usize,
-    /// All of it has come; what followed it.
+    /// The trailers of the request, once all of its body has come.
     upload_end: Option<Vec<PassedField>>,
-    /// When something of it has come last, or there was room again.
+    /// When some of the body last came, or there was room again.
     upload_ms: u64,
     head: Option<HandlerHead>,
-    /// What was written of the answer's body, and how much of it was sent.
+    /// The bytes of the answer's body that were written, and how many of them were sent.
     body: Vec<u8>,
     body_at: usize,
     end: Option<HandlerEnd>,
     left: Option<LeftBy>,
-    /// The protocol was changed: both directions carry bytes as they are.
+    /// Whether the protocol was changed: both directions carry bytes as they are.
     is_switched: bool,
-    /// What wakes the handler, while it waits for bytes from the client.
+    /// How to wake the handler while it waits for bytes from the client.
     reader: Option<HandlerWait>,
-    /// What wakes the handler, while it waits for the client to take some.
+    /// How to wake the handler while it waits for room.
     writer: Option<HandlerWait>,
-    /// What wakes a task that waits until the connection's end leaves.
+    /// How to wake a task that waits until the connection's end leaves.
     leaver: Option<Waker>,
-    /// The connection has found nothing, and is to be woken.
+    /// Whether the connection waits, and must be woken.
     is_asked: bool,
 }
 
-/// What wakes a handler.
+/// How a waiting handler is woken.
 enum HandlerWait {
     Parked(AnyUnparker),
     Polled(Waker),
@@ -126,9 +128,11 @@ impl PipeState {
         self.upload.len() - self.upload_at
     }
 
-    /// How many bytes of the request's body there is room for. The connection is woken when there is some again.
+    /// How many bytes of the request's body there is room for. If there is none, the connection is
+    /// woken when there is some again.
     fn room(&mut self) -> usize {
-        // what comes behind the end of a handler that has switched is dropped, so that the client's end is seen
+        // bytes for a handler that has switched and ended are dropped, so that the client's end is
+        // noticed
         if self.is_switched && self.end.is_some() {
             return PIPE_BYTES;
         }
@@ -144,12 +148,12 @@ impl PipeState {
         self.body.len() - self.body_at
     }
 
-    /// The next bytes from the client; 0 at the end of them. `None` while there are none.
+    /// Reads the next bytes from the client; 0 at their end. Returns `None` while there are none.
     fn read(&mut self, out: &mut [u8]) -> Option<io::Result<usize>> {
         let count = self.upload_bytes().min(out.len());
         if count > 0 {
             if self.upload_bytes() >= PIPE_BYTES {
-                // the client could not go on before
+                // the pipe was full, so the client could not send: its time begins now
                 self.upload_ms = clock::coarse_ms();
             }
             let at = self.upload_at;
@@ -166,7 +170,7 @@ impl PipeState {
         self.left.map(|left| Err(left.error()))
     }
 
-    /// Takes some of these bytes for the client. `None` while there is no room.
+    /// Takes some of these bytes for the client. Returns `None` while there is no room.
     fn write(&mut self, bytes: &[u8]) -> Option<io::Result<usize>> {
         if let Some(left) = self.left {
             return Some(Err(left.error()));
@@ -180,7 +184,7 @@ impl PipeState {
     }
 }
 
-/// Which of a handler's waits it is.
+/// The two waits of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaitFor {
     Bytes,
@@ -196,8 +200,8 @@ impl PipeState {
     }
 }
 
-/// Appends at most `most` of what is left from `at` on to `out`; says how many. Memory of what is used up is given
-/// back.
+/// Appends at most `most` of the bytes from `at` on to `out`, and returns how many. The memory is
+/// freed when all are used up.
 fn take_some(from: &mut Vec<u8>, at: &mut usize, out: &mut Vec<u8>, most: usize) -> usize {
     let count = (from.len() - *at).min(most);
     out.extend_from_slice(&from[*at..*at + count]);
@@ -208,7 +212,8 @@ fn take_some(from: &mut Vec<u8>, at: &mut usize, out: &mut Vec<u8>, most: usize)
     count
 }
 
-/// Appends to what is left from `at` on. What is used up goes when it is as much as is left: small pieces move little.
+/// Appends to the bytes from `at` on. The used part is removed only once it is at least as long as
+/// the rest, so that small pieces move little memory.
 fn put(into: &mut Vec<u8>, at: &mut usize, bytes: &[u8]) {
     if *at > 0 && *at >= into.len() - *at {
         into.drain(..std::mem::take(at));
@@ -221,7 +226,7 @@ impl HandlerPipe {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets go of the lock, and wakes the connection if it waits.
+    /// Releases the lock, and wakes the connection if it waits.
     fn tell_connection(&self, mut state: MutexGuard<'_, PipeState>) {
         let is_asked = std::mem::take(&mut state.is_asked);
         drop(state);
@@ -230,7 +235,7 @@ impl HandlerPipe {
         }
     }
 
-    /// Lets go of the lock, and wakes the handler if it waits for this.
+    /// Releases the lock, and wakes the handler if it waits for this.
     fn tell_handler(&self, mut state: MutexGuard<'_, PipeState>, of: WaitFor) {
         let handler = state.wait_of(of).take();
         drop(state);
@@ -239,21 +244,21 @@ impl HandlerPipe {
         }
     }
 
-    /// The handler waits until the connection's end has done something.
+    /// Parks the handler until the connection's end has done something.
     fn wait(&self, mut state: MutexGuard<'_, PipeState>, of: WaitFor) -> io::Result<()> {
         *state.wait_of(of) = Some(HandlerWait::Parked(anywhere::unparker()));
         drop(state);
         let parked = anywhere::park(None);
-        // why is told by who has interrupted it
+        // the connection's end has left the reason for an interruption
         match self.lock().left {
             Some(left) => Err(left.error()),
             None => Ok(parked?),
         }
     }
 
-    // What a handler does.
+    // Functions of the handler's end.
 
-    /// The next bytes from the client; none at the end of them. Waits for them.
+    /// Reads the next bytes from the client, and waits for them; 0 at their end.
     pub(super) fn read_body(&self, out: &mut [u8]) -> io::Result<usize> {
         loop {
             let mut state = self.lock();
@@ -264,7 +269,7 @@ impl HandlerPipe {
         }
     }
 
-    /// The same for a task, which is woken.
+    /// As `read_body`, for a task, which is woken.
     pub(super) fn poll_read_body(
         &self,
         cx: &mut Context<'_>,
@@ -280,7 +285,7 @@ impl HandlerPipe {
         }
     }
 
-    /// Lets go of the lock; the connection is told that there is room.
+    /// Releases the lock, and wakes the connection or the handler after a read.
     fn have_read(
         &self,
         state: MutexGuard<'_, PipeState>,
@@ -292,7 +297,7 @@ impl HandlerPipe {
         read
     }
 
-    /// What followed the request's body, once all of that was read.
+    /// The trailers of the request, once all of its body was read.
     pub(super) fn request_trailers(&self) -> Vec<PassedField> {
         let state = self.lock();
         if state.upload_bytes() > 0 {
@@ -308,7 +313,7 @@ impl HandlerPipe {
         state.upload_end.is_some() && state.upload_bytes() == 0
     }
 
-    /// The head of the answer is there.
+    /// Sends the head of the answer.
     pub(super) fn send_head(&self, head: HandlerHead) -> io::Result<()> {
         let mut state = self.lock();
         if let Some(left) = state.left {
@@ -319,16 +324,17 @@ impl HandlerPipe {
         Ok(())
     }
 
-    /// The head of an answer that changes the protocol is there: what the client sends from now on is read as it is.
+    /// Sends the head of an answer that changes the protocol. What the client sends from now on is
+    /// read as it is.
     pub(super) fn switch(&self, head: HandlerHead) -> io::Result<()> {
         let mut state = self.lock();
-        // a request that asks for this has no body, whose end was known
+        // a request for a switch has no body, so its upload had already ended
         (state.is_switched, state.upload_end) = (true, None);
         drop(state);
         self.send_head(head)
     }
 
-    /// Writes to the body of the answer. Waits while the client takes nothing.
+    /// Writes to the body of the answer, and waits while there is no room.
     pub(super) fn write_body(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let mut state = self.lock();
@@ -343,7 +349,8 @@ impl HandlerPipe {
         Ok(())
     }
 
-    /// Writes some of this to the body of the answer, for a task, which is woken when there is room.
+    /// Writes some of these bytes to the body of the answer, for a task, which is woken when there is
+    /// room.
     pub(super) fn poll_write_body(
         &self,
         cx: &mut Context<'_>,
@@ -362,7 +369,7 @@ impl HandlerPipe {
         }
     }
 
-    /// Why the connection's end has left, once it has; the task is woken then.
+    /// Why the connection's end has left, once it has; then the task is woken.
     pub(super) fn poll_left(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let mut state = self.lock();
         match state.left {
@@ -374,7 +381,7 @@ impl HandlerPipe {
         }
     }
 
-    /// All that may be known of an answer at once: then its length is.
+    /// Sends a complete answer at once, whose length is therefore known.
     pub(super) fn send_whole(&self, head: HandlerHead, body: Vec<u8>, trailers: Vec<PassedField>) {
         let mut state = self.lock();
         if state.left.is_none() {
@@ -384,7 +391,7 @@ impl HandlerPipe {
         self.tell_connection(state);
     }
 
-    /// The handler has ended.
+    /// Notes that the handler has ended.
     pub(super) fn end(&self, end: HandlerEnd) {
         let mut state = self.lock();
         state.end.get_or_insert(end);
@@ -401,26 +408,26 @@ impl HandlerPipe {
         self.lock().left.is_some()
     }
 
-    // What the connection does.
+    // Functions of the connection's end.
 
     /// How many bytes of the request's body there is room for.
     pub(super) fn capacity(&self) -> usize {
         self.lock().room()
     }
 
-    /// Whether more of the request's body is waited for, and since when, in milliseconds; of one that is whole or finds
-    /// no room, when it came to that.
+    /// Whether more of the request's body is awaited, and since when, in milliseconds. If the body is
+    /// complete or there is no room, the time is when that began.
     pub(super) fn upload(&self) -> (bool, u64) {
         let mut state = self.lock();
         (state.room() > 0, state.upload_ms)
     }
 
-    /// The request's body is waited for from now on.
+    /// Begins to wait for the request's body.
     pub(super) fn begin_upload(&self, now_ms: u64) {
         self.lock().upload_ms = now_ms;
     }
 
-    /// The next bytes of the request's body.
+    /// Passes the next bytes of the request's body on.
     pub(super) fn give(&self, bytes: &[u8]) {
         let mut state = self.lock();
         if state.end.is_none() {
@@ -431,7 +438,7 @@ impl HandlerPipe {
         self.tell_handler(state, WaitFor::Bytes);
     }
 
-    /// The request's body is whole.
+    /// Ends the request's body.
     pub(super) fn finish(&self, trailers: Vec<PassedField>) {
         let mut state = self.lock();
         state.upload_end.get_or_insert(trailers);
@@ -439,7 +446,8 @@ impl HandlerPipe {
         self.tell_handler(state, WaitFor::Bytes);
     }
 
-    /// Whether the head of the answer is there, or there never will be one; else the connection is woken when it is.
+    /// Whether the head of the answer is there, or there will never be one. If not, the connection is
+    /// woken when that changes.
     pub(super) fn has_answer(&self) -> bool {
         let mut state = self.lock();
         let has_answer = state.head.is_some() || state.end.is_some();
@@ -447,7 +455,7 @@ impl HandlerPipe {
         has_answer
     }
 
-    /// The connection is woken with whatever happens next.
+    /// Has the connection woken by whatever happens next.
     pub(super) fn ask(&self) {
         self.lock().is_asked = true;
     }
@@ -458,7 +466,7 @@ impl HandlerPipe {
         (state.head.clone(), state.end.clone())
     }
 
-    /// Appends at most `most` of the next bytes of the answer's body.
+    /// Appends the next bytes of the answer's body, at most `most`.
     pub(super) fn read_answer(&self, out: &mut Vec<u8>, most: usize) -> PipeRead {
         let mut state = self.lock();
         let PipeState { body, body_at, .. } = &mut *state;
@@ -478,7 +486,7 @@ impl HandlerPipe {
         }
     }
 
-    /// The connection's end leaves: waits of the handler end with an error. Says whether the handler has not ended.
+    /// Leaves: waits of the handler end with an error. Returns whether the handler still runs.
     pub(super) fn leave(&self, left: LeftBy) -> bool {
         let mut state = self.lock();
         state.left.get_or_insert(left);

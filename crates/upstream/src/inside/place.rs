@@ -1,4 +1,5 @@
-//! Where a handler runs: on a fiber of the loop that has its request, or on a thread. Both are bounded.
+//! The places of handlers: on fibers of the loop that has the request, or on threads. Both are
+//! limited.
 
 use super::run::HandlerRun;
 use super::taken::HandlerPlace;
@@ -26,16 +27,17 @@ impl fmt::Debug for HandlerPlaces {
     }
 }
 
-/// A handler that runs, as the connection's end holds it.
+/// A running handler, as the connection's end holds it.
 pub(super) enum RunningHandler {
     Fiber(Fiber<()>),
     Thread(ThreadInterrupt),
-    /// Somewhere in the program: its pipe tells it.
+    /// The handler has given its request to other code of the program, which is reached only by the
+    /// pipe.
     Detached,
 }
 
 impl RunningHandler {
-    /// Its waits end.
+    /// Ends the handler's waits.
     pub(super) fn interrupt(&self) {
         match self {
             RunningHandler::Fiber(fiber) => fiber.interrupt(),
@@ -46,15 +48,16 @@ impl RunningHandler {
 }
 
 impl HandlerPlaces {
-    /// At most so many fibers and detached handlers, over all loops; at most so many threads, and no more than the
-    /// process has [room](HandlerPlaces::thread_shortage) for, and so many requests that wait for one.
+    /// Places for at most `most_fibers` fibers and detached handlers over all loops, `most_threads`
+    /// threads, and `most_waiting` requests that wait for a thread. There are no more threads than the
+    /// process has [room](HandlerPlaces::thread_shortage) for.
     pub fn new(most_fibers: usize, most_threads: usize, most_waiting: usize) -> HandlerPlaces {
         let threads = HandlerThreads::new(most_threads, most_waiting);
         HandlerPlaces { threads, fibers: Arc::default(), most_fibers }
     }
 
-    /// Begins a handler: on a fiber, where the calling thread hosts some; or gives it away. `None` if there is no room
-    /// for it.
+    /// Begins a handler: on a fiber, where the calling thread hosts some, or on a thread; a detached
+    /// one is given its request. Returns `None` if there is no room.
     pub(super) fn begin(&self, run: HandlerRun, rank: u8) -> Option<RunningHandler> {
         if run.is_detached() {
             run.give_away(HandlerPlace::take(&self.fibers, self.most_fibers)?);
@@ -72,35 +75,35 @@ impl HandlerPlaces {
         fiber.ok().map(RunningHandler::Fiber)
     }
 
-    /// Nothing more is begun on threads; those that run are interrupted. Waits for them, for this long at most; says
-    /// whether all have ended.
+    /// Stops starting handlers on threads, interrupts those that run, and waits for them, at most
+    /// this long. Returns whether all have ended.
     pub fn close(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let have_ended = self.threads.close(patience);
-        // tasks of the program, which were told by their pipes
+        // detached tasks were notified by their pipes, and end on their own
         while self.fibers() > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
         have_ended && self.fibers() == 0
     }
 
-    /// Whether there are fewer threads than were asked for.
+    /// The shortage of threads, if there are fewer than were asked for.
     pub fn thread_shortage(&self) -> Option<ThreadShortage> {
         self.threads.shortage()
     }
 
-    /// Threads alive.
+    /// The number of threads.
     pub fn threads(&self) -> usize {
         self.threads.threads()
     }
 
-    /// Handlers that wait for a thread.
+    /// The number of handlers that wait for a thread.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.threads.waiting()
     }
 
-    /// Handlers on fibers, and detached ones, that have not ended.
+    /// The number of handlers on fibers, and detached ones, that have not ended.
     pub fn fibers(&self) -> usize {
         self.fibers.load(Ordering::Relaxed)
     }

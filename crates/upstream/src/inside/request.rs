@@ -1,4 +1,4 @@
-//! What a handler is given of a request: its own, whatever becomes of the connection's buffers.
+//! The request, as a handler gets it. It owns its data, whatever becomes of the connection's buffers.
 
 use super::pipe::HandlerPipe;
 use crate::messages::request::protocols;
@@ -10,64 +10,64 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// What is known of a request.
+/// The parts of a request.
 #[derive(Clone, Debug)]
 pub struct RequestParts {
     /// The method as it was sent.
     pub method: Box<str>,
-    /// The path, decoded and free of detours.
+    /// The path, decoded and without `.` and `..`.
     pub path: Box<[u8]>,
     /// The target as it was sent.
     pub target: Box<[u8]>,
-    /// What follows the first `?` of the target.
+    /// The query: what follows the first `?` of the target.
     pub query: Option<Box<[u8]>>,
-    /// Host and port asked for.
+    /// The host and port that were asked for.
     pub host: Box<[u8]>,
-    /// 10, 11 or 20.
+    /// The version of HTTP: 10, 11 or 20.
     pub version: u8,
     /// Whether the client came by https.
     pub is_secure: bool,
-    /// Names and values of fields, in their order.
+    /// The names and values of the fields, in their order.
     pub fields: Vec<(Box<str>, Box<[u8]>)>,
     /// The client's end of the connection, or the client that a trusted proxy names, with port 0.
     pub client: SocketAddr,
-    /// The end that the client has reached.
+    /// The end of the connection that the client has reached.
     pub local: Option<SocketAddr>,
     /// The class of the request; empty without a policy.
     pub class: Box<str>,
     /// The user, if the site has asked for a password.
     pub user: Option<Box<[u8]>>,
-    /// Under what number it is known in logs.
+    /// The number of the request in logs.
     pub id: Box<str>,
-    /// What other protocol the client asks for, if the handler may change to one.
+    /// The other protocols that the client asks for, if the handler may change to one.
     pub upgrade: Option<UpgradeParts>,
 }
 
-/// What other protocol a client asks for.
+/// The other protocols that a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpgradeParts {
-    /// One, or several in the order of the client's choice, as in the field `Upgrade`.
+    /// One protocol, or several in the order of the client's preference, as in the field `Upgrade`.
     pub protocols: Box<str>,
-    /// What the key of a WebSocket is answered with.
+    /// The answer to the key of a WebSocket.
     pub accept: Option<Box<str>>,
 }
 
-/// The protocols that a request asks for whose method and framing allow a change; `tunnel` is what it asks for by an
-/// extended CONNECT.
+/// The other protocols that a request asks for, if its method and framing allow a change. `tunnel` is
+/// the protocol of an extended CONNECT.
 pub fn asked_protocols(head: &Head<'_>, tunnel: Option<Tunnel>) -> Option<Box<str>> {
     let protocols = protocols(head, tunnel);
     let is_asked = !protocols.is_empty() && head.method != Method::Head;
     is_asked.then(|| String::from_utf8_lossy(&protocols).into())
 }
 
-/// A request, as a handler has it: head, client, and the body to be read.
+/// A request, as a handler has it: head, client, and the body to read.
 #[derive(Debug)]
 pub struct InsideRequest {
     parts: RequestParts,
     pipe: Arc<HandlerPipe>,
 }
 
-/// The body of a request has more bytes than its handler takes.
+/// The error for a body with more bytes than the handler takes.
 #[derive(Debug)]
 struct BodyTooLarge {
     most: usize,
@@ -81,13 +81,13 @@ impl fmt::Display for BodyTooLarge {
 
 impl Error for BodyTooLarge {}
 
-/// Whether a handler has returned what [`InsideRequest::body`] has said of a body that is too large.
+/// Whether a handler has returned the error of [`InsideRequest::body`] for a body that is too large.
 pub(super) fn is_body_too_large(error: &(dyn Error + 'static)) -> bool {
     let from_body = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     from_body.is_some_and(|inner| inner.is::<BodyTooLarge>())
 }
 
-/// Text where it is some; a handler that wants other bytes finds them beside it.
+/// The bytes as text; empty if they are not UTF-8. The bytes themselves have a function of their own.
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
@@ -107,7 +107,7 @@ impl InsideRequest {
         text(&self.parts.path)
     }
 
-    /// The same as bytes.
+    /// The path as bytes, decoded and without `.` and `..`.
     pub fn path_bytes(&self) -> &[u8] {
         &self.parts.path
     }
@@ -117,17 +117,18 @@ impl InsideRequest {
         &self.parts.target
     }
 
-    /// What follows the question mark, as it was sent; empty without one.
+    /// The query, as it was sent; empty without one.
     pub fn query(&self) -> &str {
         text(self.parts.query.as_deref().unwrap_or_default())
     }
 
-    /// The value of a parameter of the query, decoded: `+` is a space, `%41` an A. The first with this name.
+    /// The value of a parameter of the query, decoded: `+` is a space, `%41` an A. If several have
+    /// this name, the first.
     pub fn parameter(&self, name: &str) -> Option<String> {
         parameter(self.parts.query.as_deref()?, name)
     }
 
-    /// Host and port asked for.
+    /// The host and port that were asked for.
     pub fn host(&self) -> &str {
         text(&self.parts.host)
     }
@@ -142,12 +143,12 @@ impl InsideRequest {
         self.parts.is_secure
     }
 
-    /// The value of a field; of several the first. `None` also if it is not UTF-8.
+    /// The value of a field, or of the first with this name; `None` also if it is not UTF-8.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.field_bytes(name).and_then(|value| std::str::from_utf8(value).ok())
     }
 
-    /// The same as bytes.
+    /// The value of a field as bytes.
     pub fn field_bytes(&self, name: &str) -> Option<&[u8]> {
         self.fields().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
@@ -162,7 +163,7 @@ impl InsideRequest {
         self.parts.client.ip().to_canonical()
     }
 
-    /// The client's end of the connection. Of a client that a proxy names the port is 0.
+    /// The client's end of the connection. If a proxy names the client, the port is 0.
     pub fn client_address(&self) -> SocketAddr {
         self.parts.client
     }
@@ -172,29 +173,29 @@ impl InsideRequest {
         self.parts.local
     }
 
-    /// The class that rules have given it; empty without a policy.
+    /// The class that rules have given to the request; empty without a policy.
     pub fn class(&self) -> &str {
         &self.parts.class
     }
 
-    /// The user who has signed in, where the site asks for a password.
+    /// The name of the user that has signed in, where the site asks for a password.
     pub fn user(&self) -> Option<&str> {
         self.parts.user.as_deref().map(text)
     }
 
-    /// Under what number logs know it.
+    /// The number of the request in logs.
     pub fn id(&self) -> &str {
         &self.parts.id
     }
 
-    /// What other protocol the client asks for, such as `websocket`; of several all, with commas. `None` also where the
-    /// handler takes no upgrades. An answer that [changes to one](super::InsideResponse::switch) is the handler's to
-    /// give; any other answer refuses it.
+    /// The other protocol that the client asks for, such as `websocket`; if there are several, all,
+    /// with commas. `None` also where the handler takes no upgrades. To accept, the handler [changes
+    /// to one](super::InsideResponse::switch); any other answer refuses.
     pub fn upgrade(&self) -> Option<&str> {
         self.parts.upgrade.as_ref().map(|upgrade| &*upgrade.protocols)
     }
 
-    /// What a key is answered with, if the client asks for this protocol.
+    /// The answer to the key of a WebSocket, if the client asks for this protocol.
     pub(super) fn switches_to(&self, protocol: &str) -> Option<Option<&str>> {
         let upgrade = self.parts.upgrade.as_ref()?;
         let mut asked = upgrade.protocols.split(',').map(str::trim);
@@ -203,7 +204,7 @@ impl InsideRequest {
         is_asked.then(|| accept.filter(|_| protocol.eq_ignore_ascii_case("websocket")))
     }
 
-    /// Reads the body for a task: the task is woken when more of it has come. 0 at its end.
+    /// Reads the body for a task, which is woken when more of it has come. 0 at the end of the body.
     ///
     /// # Errors
     /// The client has left.
@@ -211,10 +212,11 @@ impl InsideRequest {
         self.pipe.poll_read_body(cx, out)
     }
 
-    /// The whole body, of at most so many bytes.
+    /// Reads the whole body, of at most `most` bytes.
     ///
     /// # Errors
-    /// `FileTooLarge` if it has more: a handler that returns this error has its client get 413. The client has left.
+    /// `FileTooLarge` if the body is longer: if a handler returns this error, its client gets 413.
+    /// Another error if the client has left.
     pub fn body(&mut self, most: usize) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
@@ -225,7 +227,7 @@ impl InsideRequest {
         Ok(bytes)
     }
 
-    /// What followed the body, once all of that was read.
+    /// The trailers, once all of the body was read.
     pub fn trailers(&self) -> Vec<(Box<str>, Box<[u8]>)> {
         self.pipe.request_trailers()
     }
@@ -235,13 +237,13 @@ impl InsideRequest {
         self.pipe.is_upload_over()
     }
 
-    /// Whether the client has left: what is still answered is read by nobody.
+    /// Whether the client has left. No client reads an answer any more then.
     pub fn is_left(&self) -> bool {
         self.pipe.is_left()
     }
 }
 
-/// Reads the body; waits for it as it comes.
+/// Reads the body, and waits for more of it.
 impl Read for InsideRequest {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         self.pipe.read_body(out)

@@ -1,4 +1,4 @@
-//! What a handler writes its answer with.
+//! The response, with which a handler writes its answer.
 
 use super::HandlerResult;
 use super::pipe::{HandlerEnd, HandlerHead, HandlerPipe, PassedField};
@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// An answer that is not longer is sent in one piece, with its length.
+/// The length up to which an answer is sent in one piece, with its length.
 const BUFFER_BYTES: usize = 16 * 1024;
 
 const CONTENT_TYPE: &str = "Content-Type";
@@ -18,7 +18,7 @@ const CONTENT_TYPE: &str = "Content-Type";
 /// The field that answers the key of a WebSocket.
 const ACCEPT: &str = "Sec-WebSocket-Accept";
 
-/// Fields that say how an answer is sent: the server's, not a handler's.
+/// The fields that say how an answer is sent. The server sets them, not a handler.
 const OF_CONNECTION: [&str; 8] = [
     "Connection",
     "Keep-Alive",
@@ -30,8 +30,9 @@ const OF_CONNECTION: [&str; 8] = [
     "Content-Length",
 ];
 
-/// The answer to a request. What is written is sent when 16 KiB of it are there, when it is [flushed](Write::flush),
-/// and when the handler returns. A write that the client does not take waits for it.
+/// The answer to a request. What is written is sent when there are 16 KiB of it, when it is
+/// [flushed](Write::flush), and when the handler returns. A write waits while the client takes
+/// nothing.
 #[derive(Debug)]
 pub struct InsideResponse {
     pipe: Arc<HandlerPipe>,
@@ -39,11 +40,11 @@ pub struct InsideResponse {
     trailers: Vec<PassedField>,
     buffer: Vec<u8>,
     is_begun: bool,
-    /// The client asks by HEAD: nothing of the body is sent.
+    /// Whether the client asks by HEAD; then nothing of the body is sent.
     is_head: bool,
-    /// Bytes of the body so far.
+    /// The number of bytes of the body so far.
     written: u64,
-    /// The place that it keeps, if its handler is detached.
+    /// The place that a detached handler holds.
     detached: Option<DetachedRun>,
 }
 
@@ -63,7 +64,7 @@ impl InsideResponse {
         }
     }
 
-    /// It keeps this place until it is dropped.
+    /// Holds this place until the response is dropped.
     pub(super) fn keep(&mut self, detached: DetachedRun) {
         self.detached = Some(detached);
     }
@@ -71,7 +72,8 @@ impl InsideResponse {
     /// Sets the status; 200 if nothing is set.
     ///
     /// # Errors
-    /// `InvalidInput` if it is no status of an answer (200 to 599), or the head was sent already.
+    /// `InvalidInput` if the number is no status of an answer (200 to 599), or the head was sent
+    /// already.
     pub fn status(&mut self, status: u16) -> io::Result<&mut Self> {
         self.before_head()?;
         if !(200..600).contains(&status) {
@@ -84,8 +86,8 @@ impl InsideResponse {
     /// Adds a field to the head.
     ///
     /// # Errors
-    /// `InvalidInput` if name or value cannot be sent, if the field is the server's to set, or if the head was sent
-    /// already.
+    /// `InvalidInput` if name or value cannot be sent, if only the server sets the field, or if the head
+    /// was sent already.
     pub fn field(&mut self, name: &str, value: impl AsRef<[u8]>) -> io::Result<&mut Self> {
         self.before_head()?;
         let field = checked(name, value.as_ref())?;
@@ -93,8 +95,9 @@ impl InsideResponse {
         Ok(self)
     }
 
-    /// Says how long the body will be, where it is known before: else an answer of more than 16 KiB is sent in chunks.
-    /// An answer without a body, to HEAD or with status 304, says how long it would be, and nothing need be written.
+    /// Sets the length of the body, where it is known in advance. Without it, an answer of more than
+    /// 16 KiB is sent in chunks. For an answer without a body, to HEAD or with status 304, this is
+    /// the length that the body would have; nothing need be written.
     ///
     /// # Errors
     /// `InvalidInput` if the head was sent already.
@@ -104,7 +107,8 @@ impl InsideResponse {
         Ok(self)
     }
 
-    /// Adds a field that follows the body. A client of HTTP/1 sees it only if the answer is in chunks.
+    /// Adds a trailer, a field that follows the body. A client of HTTP/1 sees it only if the answer
+    /// is in chunks.
     ///
     /// # Errors
     /// `InvalidInput` if name or value cannot be sent.
@@ -113,8 +117,8 @@ impl InsideResponse {
         Ok(self)
     }
 
-    /// The whole answer in one call: status, media type and body. A status or a `Content-Type` that was set before is
-    /// replaced.
+    /// Sends the whole answer in one call: status, media type and body. A status or a `Content-Type`
+    /// that was set before is replaced.
     ///
     /// # Errors
     /// As [`status`](InsideResponse::status) and writing.
@@ -129,8 +133,8 @@ impl InsideResponse {
         self.whole(media_type, body.as_ref())
     }
 
-    /// A page of HTML, with the status that was [set](InsideResponse::status) before, else 200. A `Content-Type` that
-    /// was set before stays.
+    /// Sends a page of HTML, with the status that was [set](InsideResponse::status) before, or 200. A
+    /// `Content-Type` that was set before stays.
     ///
     /// # Errors
     /// As [`send`](InsideResponse::send).
@@ -138,8 +142,8 @@ impl InsideResponse {
         self.whole("text/html; charset=utf-8", body.as_ref())
     }
 
-    /// Plain text, with the status that was [set](InsideResponse::status) before, else 200. A `Content-Type` that was
-    /// set before stays.
+    /// Sends plain text, with the status that was [set](InsideResponse::status) before, or 200. A
+    /// `Content-Type` that was set before stays.
     ///
     /// # Errors
     /// As [`send`](InsideResponse::send).
@@ -147,7 +151,7 @@ impl InsideResponse {
         self.whole("text/plain; charset=utf-8", body.as_ref())
     }
 
-    /// An answer that is no longer than this body, and of this type if nothing else was said.
+    /// Sends an answer that is no longer than this body, of this media type if none was set.
     fn whole(&mut self, media_type: &str, body: &[u8]) -> io::Result<()> {
         self.before_head()?;
         if !self.head.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(CONTENT_TYPE)) {
@@ -157,7 +161,7 @@ impl InsideResponse {
         self.write_all(body)
     }
 
-    /// The protocol is changed to this one, and the key of a WebSocket answered with that.
+    /// Changes the protocol to this one; `accept` answers the key of a WebSocket.
     pub(super) fn begin_switch(&mut self, protocol: &str, accept: Option<&str>) -> io::Result<()> {
         self.before_head()?;
         let is_set = self.head.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(ACCEPT));
@@ -172,10 +176,10 @@ impl InsideResponse {
         Ok(())
     }
 
-    // What tasks use, which do not wait.
+    // Functions for tasks, which do not block.
 
-    /// Writes to the body for a task: takes these bytes, or wakes the task when the client has taken some of those
-    /// before.
+    /// Writes to the body for a task: takes these bytes, or wakes the task when the client has taken
+    /// some of those before.
     ///
     /// # Errors
     /// As writing.
@@ -183,7 +187,7 @@ impl InsideResponse {
         if self.buffer.len() > BUFFER_BYTES {
             ready!(self.poll_flush(cx))?;
         }
-        // no more than a bounded number is set aside
+        // so that the buffer stays bounded
         let count = bytes.len().min(BUFFER_BYTES);
         self.take(&bytes[..count])?;
         Poll::Ready(Ok(count))
@@ -207,11 +211,12 @@ impl InsideResponse {
         self.pipe.poll_left(cx)
     }
 
-    /// The answer of a [detached handler](super::DetachedCode) is whole. What was written and not yet sent is waited for
-    /// if the client has to take other bytes first: a task [flushes](InsideResponse::poll_flush) before.
+    /// Completes the answer of a [detached handler](super::DetachedCode). This waits for bytes that
+    /// were written and not yet sent, if the client must take others first; a task
+    /// [flushes](InsideResponse::poll_flush) before.
     ///
     /// # Errors
-    /// As writing; the body is shorter than it was to be.
+    /// As writing; or the body is shorter than its announced length.
     pub fn complete(mut self) -> io::Result<()> {
         let finished = self.finish();
         if let Err(error) = &finished {
@@ -221,20 +226,21 @@ impl InsideResponse {
         finished
     }
 
-    /// There is no answer, for this reason, which goes to standard error; or it is broken from here on.
+    /// Gives up the answer for this reason, which goes to standard error. What was already sent is
+    /// cut off.
     pub fn fail(self, why: impl Display) {
         self.say_failed(&why);
         self.pipe.end(HandlerEnd::Failed);
     }
 
-    /// One whose client has left has failed because of that.
+    /// Logs a failure, unless the client has left: then that is the cause.
     fn say_failed(&self, why: &dyn Display) {
         if let Some(detached) = self.detached.as_ref().filter(|_| !self.pipe.is_left()) {
             detached.say_failed(why);
         }
     }
 
-    /// Whether the head was sent: status and fields stand.
+    /// Whether the head was sent, so that status and fields can no longer change.
     pub fn is_begun(&self) -> bool {
         self.is_begun
     }
@@ -243,7 +249,7 @@ impl InsideResponse {
         if self.is_begun { Err(wrong("the head of the answer was sent already")) } else { Ok(()) }
     }
 
-    /// Sets bytes of the body aside.
+    /// Puts bytes of the body into the buffer.
     fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Some(length) = self.head.length
             && length.saturating_sub(self.written) < bytes.len() as u64
@@ -263,14 +269,14 @@ impl InsideResponse {
         Ok(())
     }
 
-    /// Sends what is there.
+    /// Sends the buffer.
     fn pass_on(&mut self) -> io::Result<()> {
         self.send_head()?;
         let buffer = std::mem::take(&mut self.buffer);
         self.pipe.write_body(&buffer)
     }
 
-    /// The handler has returned this, or panicked.
+    /// Ends the answer after the handler has returned this, or panicked.
     pub(super) fn end(mut self, returned: Option<HandlerResult>) -> Option<HandlerResult> {
         let returned = match returned {
             Some(Ok(())) => Some(self.finish().map_err(Into::into)),
@@ -285,7 +291,7 @@ impl InsideResponse {
         returned
     }
 
-    /// Whether no body is sent, whatever was written.
+    /// Whether no body is sent, even if some was written.
     fn is_bare(&self) -> bool {
         self.is_head || matches!(self.head.status, 204 | 304)
     }
@@ -301,7 +307,7 @@ impl InsideResponse {
         }
         let trailers = std::mem::take(&mut self.trailers);
         if !self.is_begun {
-            // clients of HTTP/1 see trailers behind chunks alone
+            // clients of HTTP/1 see trailers only behind chunks
             let known = trailers.is_empty() && !(is_bare && self.written == 0);
             let length = self.head.length.filter(|_| is_bare).or(known.then_some(self.written));
             let head = HandlerHead { length, ..std::mem::take(&mut self.head) };
@@ -314,7 +320,7 @@ impl InsideResponse {
     }
 }
 
-/// One that is dropped before its answer is whole has failed.
+/// A response that is dropped before its answer is complete has failed.
 impl Drop for InsideResponse {
     fn drop(&mut self) {
         if !self.pipe.has_ended() {
@@ -348,7 +354,7 @@ pub(super) fn wrong(why: impl Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why.to_string())
 }
 
-/// A field that can be sent, and is a handler's.
+/// Checks that a field can be sent, and that handlers may set it.
 fn checked(name: &str, value: &[u8]) -> io::Result<PassedField> {
     if FieldName::parse(name).is_err() {
         return Err(wrong(format_args!("{name:?} is no name of a field")));

@@ -8,7 +8,8 @@ use forebay_sys::stderr::say;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// A handler with its request, ready to run. One that is dropped unrun has failed, as its response has.
+/// A handler with its request, ready to run. If it is dropped before it has run, it has failed, as
+/// its response has.
 pub(super) struct HandlerRun {
     code: InsideCode,
     request: InsideRequest,
@@ -28,27 +29,27 @@ impl HandlerRun {
         Arc::clone(&self.code.name)
     }
 
-    /// Whether its client has left.
+    /// Whether the client has left.
     pub(super) fn is_left(&self) -> bool {
         self.request.is_left()
     }
 
-    /// Whether it is one that is [given away](HandlerRun::give_away).
+    /// Whether the request is for a detached handler, to be [given away](HandlerRun::give_away).
     pub(super) fn is_detached(&self) -> bool {
         matches!(self.code.code, HandlerCode::Detached(_))
     }
 
-    /// Gives the request to a detached handler, with its place. A panic ends the request alone.
+    /// Gives the request to a detached handler, with its place. A panic ends only the request.
     pub(super) fn give_away(self, place: HandlerPlace) {
         let HandlerRun { code: InsideCode { name, code, .. }, request, mut response } = self;
         let HandlerCode::Detached(code) = code else { return };
         response.keep(DetachedRun::new(name, place));
         let code: &dyn DetachedCode = &*code;
-        // the response is dropped by the panic, which says that
+        // the panic drops the response, whose destructor reports it
         let _ = catch_unwind(AssertUnwindSafe(|| code.take(request, response)));
     }
 
-    /// Runs it to its end. A panic ends the request alone.
+    /// Runs the handler to its end. A panic ends only the request.
     pub(super) fn run(self) {
         let HandlerRun { code: InsideCode { name, code, .. }, mut request, mut response } = self;
         let HandlerCode::Waits(code) = code else { return };
@@ -56,17 +57,18 @@ impl HandlerRun {
             return;
         }
         let answer = AssertUnwindSafe(|| code.answer(&mut request, &mut response));
-        // what a panic has left is dropped last: it may panic as well
+        // the panic's payload is dropped last: dropping it may panic as well
         let (returned, _panic) = match catch_unwind(answer) {
             Ok(returned) => (Some(returned), None),
             Err(panic) => (None, Some(panic)),
         };
-        // one whose client has left has failed because of that; one that answers may lose its client by it
+        // a handler whose client has left fails because of that; a handler that answers may lose its
+        // client while it does
         let (was_left, was_good) = (request.is_left(), matches!(returned, Some(Ok(()))));
         match response.end(returned) {
             Some(Ok(())) => {}
             Some(Err(_)) if was_left || (was_good && request.is_left()) => {}
-            // the client's fault, who is told
+            // this is the client's fault, and the client gets a status for it
             Some(Err(error)) if is_body_too_large(&*error) => {}
             Some(Err(error)) => say(format_args!("the handler {name} has failed: {error}")),
             None => say(format_args!("the handler {name} has panicked")),

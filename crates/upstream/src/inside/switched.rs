@@ -4,9 +4,9 @@ use super::request::InsideRequest;
 use super::response::{InsideResponse, wrong};
 use std::io::{self, Read, Write};
 
-/// What the client sends and is sent after the protocol was [changed](InsideResponse::switch), as libraries of
-/// WebSockets take it. Reading ends when the client has ended its direction; the server's direction ends when the handler
-/// returns.
+/// The bytes in both directions after the protocol was [changed](InsideResponse::switch), as
+/// libraries for WebSockets take them. Reading ends when the client has ended its direction. The
+/// server's direction ends when the handler returns.
 #[derive(Debug)]
 pub struct SwitchedStream<'h> {
     request: &'h mut InsideRequest,
@@ -14,13 +14,14 @@ pub struct SwitchedStream<'h> {
 }
 
 impl InsideResponse {
-    /// Changes to a protocol that the client [asks for](InsideRequest::upgrade): sends the head of such an answer, with
-    /// the fields that were set; does not wait. From here on the request is read, and the response written, as bytes
-    /// of that protocol. The key of a WebSocket is answered, unless the field for that is set.
+    /// Changes to a protocol that the client [asks for](InsideRequest::upgrade). Sends the head of
+    /// such an answer with the fields that were set, and does not wait. From here on the request is
+    /// read, and the response written, as bytes of that protocol. The key of a WebSocket is answered,
+    /// unless the field for that is set.
     ///
     /// # Errors
-    /// `InvalidInput` if the client has not asked for it, the handler takes no upgrades, or the head was sent already;
-    /// the client has left.
+    /// `InvalidInput` if the client has not asked for the protocol, the handler takes no upgrades, or
+    /// the head was sent already. Another error if the client has left.
     pub fn switch<'h>(
         &'h mut self,
         request: &'h mut InsideRequest,
@@ -35,8 +36,8 @@ impl InsideResponse {
 }
 
 impl<'h> SwitchedStream<'h> {
-    /// What is read and what is written, apart: one thread may wait for the client while another sends. The second
-    /// thread's waits end with an error when the client leaves, as those of the handler do.
+    /// Splits the stream into its two directions: one thread may wait for the client while another
+    /// sends. The waits of the second thread, too, end with an error when the client leaves.
     pub fn split(self) -> (&'h mut InsideRequest, &'h mut InsideResponse) {
         (self.request, self.response)
     }
@@ -48,7 +49,7 @@ impl Read for SwitchedStream<'_> {
     }
 }
 
-/// What is written is sent when 16 KiB of it are there, and when it is flushed.
+/// Written bytes are sent when there are 16 KiB of them, and when they are flushed.
 impl Write for SwitchedStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.response.write(bytes)

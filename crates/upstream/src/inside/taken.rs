@@ -1,18 +1,18 @@
-//! Places of handlers that need no thread, as they are counted, and what a request that was given away keeps.
+//! Places of handlers that need no thread, as they are counted, and what a detached request holds.
 
 use forebay_sys::stderr::say;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// One of as many fibers and detached handlers as there may be.
+/// A place among the limited number of fibers and detached handlers.
 #[derive(Debug)]
 pub(super) struct HandlerPlace(Arc<AtomicUsize>);
 
 impl HandlerPlace {
     pub(super) fn take(count: &Arc<AtomicUsize>, most: usize) -> Option<HandlerPlace> {
         let place = HandlerPlace(Arc::clone(count));
-        // given back by dropping it
+        // dropping it gives the place back
         (count.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
     }
 }
@@ -23,7 +23,7 @@ impl Drop for HandlerPlace {
     }
 }
 
-/// What a request that was given away keeps of what there is little of, until its response is dropped.
+/// What a detached request holds of limited resources, until its response is dropped.
 #[derive(Debug)]
 pub(super) struct DetachedRun {
     name: Arc<str>,

@@ -1,7 +1,7 @@
-//! Threads for handlers, where no fibers are: a bounded number, made on demand. What waits for one is in the order of
-//! its class; one in eight is the one that waits longest.
+//! Threads for handlers where there are no fibers: a limited number, made on demand. Requests that
+//! wait for a thread get one by rank; each eighth time it is the one that has waited longest.
 //!
-//! They are none of the helper threads, so handlers that wait keep no file from being read.
+//! These are not the helper threads, so handlers that wait keep no file from being read.
 
 use super::run::HandlerRun;
 use forebay_fiber::anywhere::ThreadInterrupt;
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 /// A thread ends after this long without work.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// One in so many is the one that waits longest.
+/// How often a thread takes the request that has waited longest: once in this many times.
 const OLDEST: u64 = 8;
 
-/// A handler on its way to a thread.
+/// A handler that waits for a thread.
 struct QueuedRun {
     number: u64,
     run: HandlerRun,
@@ -26,14 +26,14 @@ struct QueuedRun {
 
 #[derive(Default)]
 struct ThreadsState {
-    /// By rank, each in the order in which they came.
+    /// The waiting handlers by rank, each rank in the order in which they came.
     queue: BTreeMap<u8, VecDeque<QueuedRun>>,
     waiting: usize,
     numbered: u64,
     taken: u64,
     threads: usize,
     idle: usize,
-    /// What runs, by its number.
+    /// The running handlers, by number.
     running: HashMap<u64, ThreadInterrupt>,
     is_closed: bool,
 }
@@ -42,26 +42,26 @@ struct ThreadsState {
 pub(super) struct HandlerThreads {
     state: Mutex<ThreadsState>,
     work: Condvar,
-    /// Told when a thread has ended.
+    /// Notified when a thread has ended.
     ended: Condvar,
     most: usize,
     most_waiting: usize,
     shortage: Option<ThreadShortage>,
 }
 
-/// Fewer threads than were asked for.
+/// A shortage of threads: fewer than were asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadShortage {
-    /// So many were.
+    /// The number that was asked for.
     pub asked: usize,
-    /// How many there may be, at least one.
+    /// The number that there may be, at least one.
     pub most: usize,
-    /// What leaves no room for more.
+    /// The limit that leaves no room for more.
     pub bound: ThreadBound,
 }
 
 impl ThreadsState {
-    /// The one that is next.
+    /// Takes the next waiting handler.
     fn take(&mut self) -> Option<QueuedRun> {
         self.taken += 1;
         let rank = match self.taken.is_multiple_of(OLDEST) {
@@ -82,7 +82,7 @@ impl ThreadsState {
         run
     }
 
-    /// Takes out those whose clients have left: nobody waits for them.
+    /// Removes handlers whose clients have left, since no client waits for them.
     fn take_left(&mut self) -> Vec<QueuedRun> {
         let mut left = Vec::new();
         self.queue.retain(|_, queue| {
@@ -98,8 +98,8 @@ impl ThreadsState {
 }
 
 impl HandlerThreads {
-    /// At most `most` threads, at least one, and no more than this process has room for; at most `most_waiting`
-    /// requests wait for one.
+    /// At most `most` threads, at least one, and no more than this process has room for. At most
+    /// `most_waiting` requests wait for a thread.
     pub(super) fn new(most: usize, most_waiting: usize) -> Arc<HandlerThreads> {
         HandlerThreads::within(threads::room(), most, most_waiting)
     }
@@ -119,7 +119,7 @@ impl HandlerThreads {
         })
     }
 
-    /// Whether there are fewer threads than were asked for.
+    /// The shortage, if there are fewer threads than were asked for.
     pub(super) fn shortage(&self) -> Option<ThreadShortage> {
         self.shortage
     }
@@ -128,15 +128,15 @@ impl HandlerThreads {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a handler run, as soon as there is a thread. Returns what ends its waits, or the handler if too many wait
-    /// already, or if there is no thread to be had.
+    /// Has a handler run as soon as there is a thread. Returns the means to end its waits; or the
+    /// handler itself, if too many wait already or no thread can be made.
     #[allow(clippy::result_large_err, reason = "it goes back to who has made it")]
     pub(super) fn begin(
         self: &Arc<Self>,
         run: HandlerRun,
         rank: u8,
     ) -> Result<ThreadInterrupt, HandlerRun> {
-        // dropped once the lock was let go
+        // declared before `state`, so that the handlers are dropped after the lock is released
         let _left;
         let mut state = self.lock();
         if self.is_full(&state) {
@@ -149,10 +149,10 @@ impl HandlerThreads {
         if !has_thread && state.threads < self.most {
             let own = Arc::clone(self);
             let thread = std::thread::Builder::new().name("handler".to_owned());
-            // a thread that gets the last mapping of the process ends the process
+            // a thread that gets the last memory mapping of the process would abort the process
             let has_begun = threads::has_room() && thread.spawn(move || own.work()).is_ok();
             state.threads += usize::from(has_begun);
-            // else the threads that run come to it, if there is a place to wait for them
+            // without a new thread, a running one takes the handler later, if it may wait that long
             if !has_begun && (state.threads == 0 || state.waiting >= self.most_waiting) {
                 return Err(run);
             }
@@ -166,7 +166,7 @@ impl HandlerThreads {
         Ok(interrupt)
     }
 
-    /// Whether one more would have neither a thread nor a place to wait for one.
+    /// Whether one more handler would have neither a thread nor a place in the queue.
     fn is_full(&self, state: &ThreadsState) -> bool {
         state.idle <= state.waiting
             && state.threads >= self.most
@@ -179,7 +179,8 @@ impl HandlerThreads {
             if let Some(QueuedRun { number, run, interrupt }) = state.take() {
                 state.running.insert(number, interrupt.clone());
                 drop(state);
-                // code of the handler runs outside of its own function, too: its error is written and dropped
+                // code of the handler also runs outside of its own function, as when its error is
+                // written and dropped
                 let _ = catch_unwind(AssertUnwindSafe(|| interrupt.under(|| run.run())));
                 state = self.lock();
                 state.running.remove(&number);
@@ -205,8 +206,8 @@ impl HandlerThreads {
         self.ended.notify_all();
     }
 
-    /// Nothing more is begun; what waits for a thread is dropped, and what runs is interrupted. Waits until all threads
-    /// have ended, for this long at most; says whether they have.
+    /// Stops starting handlers, drops those that wait for a thread, and interrupts those that run.
+    /// Waits until all threads have ended, at most this long, and returns whether they have.
     pub(super) fn close(&self, patience: Duration) -> bool {
         let mut state = self.lock();
         state.is_closed = true;
@@ -228,13 +229,13 @@ impl HandlerThreads {
         true
     }
 
-    /// Those that wait for a thread.
+    /// The number of handlers that wait for a thread.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.lock().waiting
     }
 
-    /// Threads alive.
+    /// The number of threads.
     pub(super) fn threads(&self) -> usize {
         self.lock().threads
     }

@@ -1,25 +1,27 @@
-//! How processes of the next stage have ended: their supervisor appends to a file what it has seen, and the
-//! stage before reads it when a connection has ended with a request on it.
+//! The file of process ends: the supervisor of the next stage appends to it how processes have ended,
+//! and the stage before reads it when a connection has ended with a request on it.
 
 use crate::group::MemberIndex;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// How long one record is: when, in milliseconds of the monotonic clock (8 bytes, little-endian), which stage,
-/// which of its instances from 0, whether by itself, and five that say nothing.
+/// The length of one record: when the end was seen, in milliseconds of the monotonic clock (8 bytes,
+/// little-endian), the stage, the instance from 0, whether the process ended by itself, and five
+/// unused bytes.
 const RECORD_BYTES: usize = 16;
 
-/// A process has ended.
+/// The end of a process of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessEnd {
-    /// When that was seen, in milliseconds of the monotonic clock.
+    /// When the supervisor saw the end, in milliseconds of the monotonic clock.
     pub at_ms: u64,
-    /// A number for its stage.
+    /// The number of the stage.
     pub stage: u8,
-    /// Which of the instances of the stage, from 0.
+    /// The instance of the stage, from 0.
     pub instance: MemberIndex,
-    /// It has crashed, or the system was out of memory. Else it was told to end.
+    /// Whether the process crashed, or the system was out of memory. Otherwise it was stopped on
+    /// purpose.
     pub was_by_itself: bool,
 }
 
@@ -27,7 +29,7 @@ impl ProcessEnd {
     fn record(self) -> [u8; RECORD_BYTES] {
         let mut record = [0; RECORD_BYTES];
         record[..8].copy_from_slice(&self.at_ms.to_le_bytes());
-        // there are 64 instances at most
+        // there are at most 64 instances, so the number fits
         record[8..11].copy_from_slice(&[
             self.stage,
             self.instance as u8,
@@ -46,7 +48,7 @@ impl ProcessEnd {
         }
     }
 
-    /// Appends it to a file that no other process writes.
+    /// Appends this record to a file that no other process writes.
     ///
     /// # Errors
     /// What the kernel says.
@@ -56,17 +58,17 @@ impl ProcessEnd {
     }
 }
 
-/// What is said of one stage.
+/// A reader of the file, for one stage.
 #[derive(Debug)]
 pub struct Ends {
     file: File,
-    /// So much of it is known.
+    /// The number of bytes that were read.
     read_bytes: u64,
     stage: u8,
 }
 
 impl Ends {
-    /// Of this stage, from now on.
+    /// Reads the records of this stage that are appended from now on.
     ///
     /// # Errors
     /// What the kernel says of the file.
@@ -75,7 +77,7 @@ impl Ends {
         Ok(Ends { file, read_bytes, stage })
     }
 
-    /// What was said since the last time.
+    /// Passes the ends since the last call to `tell`.
     pub fn look(&mut self, mut tell: impl FnMut(ProcessEnd)) {
         let mut record = [0; RECORD_BYTES];
         while self.file.read_exact_at(&mut record, self.read_bytes).is_ok() {

@@ -1,73 +1,75 @@
-//! What a link is told of an attempt, and what it says is to be done.
+//! Events and actions of a link: what an exchange reports about an attempt, and what the link
+//! answers.
 
 use super::flight::{ResumePoint, WholeAnswer};
 use crate::group::MemberIndex;
 
-/// What has come of an attempt.
+/// What has happened to an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEvent<'e> {
-    /// Some of the request was written: from here on it is not certain that nothing has run.
+    /// Some of the request was written: from now on it is not certain that nothing has run.
     Written,
     /// The instance has the request.
     Acknowledged,
-    /// The head of the answer, and whether another instance could go on with its body. `delay_ms`: how long
-    /// the request has waited there, if that was said.
+    /// The head of the answer has come.
     Head {
-        /// What another would go on with.
+        /// The answer that another instance could go on with, if it could.
         whole: Option<WholeAnswer>,
-        /// How long it has waited.
+        /// How long the request has waited in the instance, in milliseconds, if the answer says so.
         delay_ms: Option<u64>,
     },
-    /// The head of a part; `None` if it is no part, or not one of that answer.
+    /// The head of a part of an answer has come; `None` if it is no part, or belongs to another
+    /// answer.
     Part(Option<ResumePoint<'e>>),
-    /// So many bytes of the body.
+    /// This number of bytes of the body has come.
     Body(u64),
-    /// The end of the answer.
+    /// The answer has ended.
     End,
-    /// Nothing of it has run: no connection, nothing was written, or the instance says so (503 from its
-    /// own admission).
+    /// Nothing of the request has run: there was no connection, nothing was written, or the instance
+    /// says so (503 from its own admission).
     Refused,
-    /// The instance has given the request back, of which nothing has run: it is about to end, or has no room for
-    /// a stream. That is no failure.
+    /// The instance has given the request back, and nothing of it has run: the instance is about to
+    /// end, or has no room for a stream. This is no failure.
     Returned,
-    /// The connection had been idle, and ended when it was used: that is no failure.
+    /// The connection had been idle, and ended when it was used. This is no failure.
     Stale,
-    /// The connection has ended too early. `has_ended`: with the process.
+    /// The connection has ended too early.
     Broken {
-        /// The process ended.
+        /// Whether the process has ended, too.
         has_ended: bool,
     },
-    /// The instance is there, and yet has not answered in the time that an answer may take.
+    /// The instance can be reached, but has not answered in the time that an answer may take.
     Late,
-    /// The time has come that [`Link::deadline_ms`](super::Link::deadline_ms) says.
+    /// The time of [`Link::deadline_ms`](super::Link::deadline_ms) has come.
     Time,
 }
 
-/// What is to be done for a request.
+/// What the exchange must do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkAction {
-    /// Nothing.
+    /// Nothing for now.
     Wait,
-    /// The connection of the attempt is closed. The copy is kept until [`Link::deadline_ms`](super::Link::deadline_ms).
+    /// Close the connection of the attempt, and keep the copy until
+    /// [`Link::deadline_ms`](super::Link::deadline_ms).
     Rest,
-    /// The copy goes to this instance; the connection of the attempt before is closed.
+    /// Send the copy to this instance, and close the connection of the attempt before.
     Send(MemberIndex),
-    /// As `Send`, and the rest of the body is asked for, from this byte on.
+    /// As `Send`, but ask for the rest of the body, from this byte on.
     Continue(MemberIndex, u64),
-    /// The client is told why there is no answer.
+    /// Answer the client with this failure.
     Fail(LinkFailure),
-    /// Some of the answer is with the client: its connection is reset.
+    /// Reset the client's connection: some of the answer was sent to it.
     Break,
 }
 
-/// Why there is no answer.
+/// Why a request has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkFailure {
-    /// It may have run, and must not run twice.
+    /// The request may have run, and must not run twice.
     Unknown,
-    /// It was sent too often, or no instance took it for too long.
+    /// The request was sent too often, or no instance took it for too long.
     Exhausted,
-    /// Two processes have ended by themselves while it ran.
+    /// Two processes have ended by themselves while the request ran.
     Quarantined,
 }
 

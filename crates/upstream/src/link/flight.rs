@@ -1,54 +1,58 @@
-//! What is known of one request that is under way: the descriptor beside its copy.
+//! The descriptor of one request under way, beside its copy.
 
 use crate::group::MemberIndex;
 
-/// How many copies of one request are written at most: the field that counts them has one digit.
+/// The largest number of copies of one request: the field that counts them has one digit.
 pub const MOST_COPIES: u8 = 9;
 
-/// One request under way, and how far it is. It holds no byte of the request: the exchange that drives it
-/// keeps the copy until it is over.
+/// One request under way, and how far it has come. The descriptor holds no byte of the request; the
+/// exchange that drives it keeps the copy until the request is over.
 #[derive(Clone, Debug)]
 pub struct Flight {
     pub(super) key: u64,
-    /// It may run twice.
+    /// Whether the request may run twice.
     pub(super) repeats: bool,
-    /// Of each attempt the end is withheld until it is acknowledged.
+    /// Whether the end of the request is withheld in each attempt until the instance acknowledges it.
     pub(super) withholds: bool,
-    /// Of this one it is.
+    /// Whether the end is withheld in this attempt now.
     pub(super) is_withheld: bool,
     pub(super) instance: MemberIndex,
-    /// The instance's, when this attempt began.
+    /// The epoch of the instance when this attempt began.
     pub(super) epoch: u32,
     pub(super) losses: u32,
-    /// Those that were asked since all had been, one bit each.
+    /// The instances that were asked since all had been, one bit each.
     pub(super) tried: u64,
     pub(super) attempt: u32,
-    /// How many were written, in whole or in part.
+    /// The number of copies that were written, in whole or in part.
     pub(super) copies: u8,
-    /// Processes that ended by themselves while it ran.
+    /// The number of processes that ended by themselves while the request ran.
     pub(super) ended: u8,
-    /// Connections that ended while it ran, while the supervisor has not said yet what has become of the process.
+    /// Connections that ended while the request ran, and for which the supervisor has not yet said
+    /// what became of the process.
     pub(super) suspects: Vec<Suspect>,
     pub(super) state: FlightState,
-    /// Of an answer, from whichever attempt. What is missing of it is asked for.
+    /// Whether the head of an answer has come, from any attempt. Later attempts ask only for what is
+    /// missing.
     pub(super) has_head: bool,
-    /// Another copy may be sent as far as the budget is concerned.
+    /// Whether the budget allows another copy.
     pub(super) is_admitted: bool,
-    /// Since when no instance has it.
+    /// When the request was left without an instance.
     pub(super) refused_ms: Option<u64>,
-    /// How long it rests.
+    /// How long the request rests.
     pub(super) rest_ms: u32,
-    /// How long this attempt may be silent, if another may follow: what others miss meanwhile does not make it longer.
+    /// How long this attempt may be silent, if another may follow. Later losses of other requests do
+    /// not make it longer.
     pub(super) patience_ms: u32,
-    /// It may go elsewhere before that, once, if its acknowledgement takes longer than usual.
+    /// Whether the request may still go to another instance early, once, if its acknowledgement takes
+    /// longer than usual.
     pub(super) may_hurry: bool,
-    /// This attempt was begun, or something was heard of it.
+    /// When this attempt began, or something last came of it.
     pub(super) heard_ms: u64,
     pub(super) written_ms: u64,
-    /// How much of the answer's body has come, of which attempt ever.
+    /// How many bytes of the answer's body have come, over all attempts.
     pub(super) body_bytes: u64,
     pub(super) whole: Option<WholeAnswer>,
-    /// There is no copy any more.
+    /// Whether the copy is gone.
     pub(super) is_gone: bool,
 }
 
@@ -56,60 +60,60 @@ pub struct Flight {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Suspect {
     pub(super) instance: MemberIndex,
-    /// The process was there then.
+    /// A time at which the process was still there.
     pub(super) since_ms: u64,
-    /// If nothing is known by then, it has not ended.
+    /// Until when the supervisor may report an end. Without a report by then, the process has not ended.
     pub(super) until_ms: u64,
 }
 
 /// An answer that another instance can go on with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WholeAnswer {
-    /// How long its body is.
+    /// The length of the whole body.
     pub total_bytes: u64,
-    /// Its strong validator, quotes included.
+    /// The answer's strong validator (`ETag`), quotes included.
     pub tag: Box<[u8]>,
 }
 
-/// What an instance goes on with.
+/// The part of an answer that an instance goes on with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResumePoint<'p> {
-    /// Its first byte.
+    /// The first byte of the part.
     pub from: u64,
-    /// How long the whole is.
+    /// The length of the whole body.
     pub total_bytes: u64,
-    /// The validator.
+    /// The validator (`ETag`).
     pub tag: &'p [u8],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlightState {
-    /// Nothing of it was written.
+    /// Nothing of this attempt was written.
     Unwritten,
-    /// Some of it was.
+    /// Some of the request was written.
     Written,
-    /// The instance has it.
+    /// The instance has acknowledged the request.
     Acknowledged,
-    /// The head of the answer is there, or that of its rest.
+    /// The head of the answer, or of its rest, has come.
     Answering,
-    /// No instance has it: it is sent again later.
+    /// No instance has the request; it is sent again later.
     Resting,
-    /// It counts for no instance any more.
+    /// The request counts for no instance any more.
     Over,
 }
 
 impl Flight {
-    /// The instance that is asked.
+    /// The instance of this attempt.
     pub fn instance(&self) -> MemberIndex {
         self.instance
     }
 
-    /// Which attempt this is. What comes of another is not looked at.
+    /// The number of this attempt. Events of other attempts are ignored.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Which copy this attempt writes, from 1 to [`MOST_COPIES`].
+    /// The number of the copy that this attempt writes, from 1 to [`MOST_COPIES`].
     pub fn copy(&self) -> u8 {
         self.copies.saturating_add(1).min(MOST_COPIES)
     }
@@ -119,17 +123,18 @@ impl Flight {
         self.has_head
     }
 
-    /// Whether the copy may be given up.
+    /// Whether the exchange may drop the copy.
     pub fn is_over(&self) -> bool {
         self.state == FlightState::Over
     }
 
-    /// Whether it may run twice.
+    /// Whether the request may run twice.
     pub fn repeats(&self) -> bool {
         self.repeats
     }
 
-    /// Whether only its head may be sent before [`LinkEvent::Acknowledged`](super::LinkEvent::Acknowledged).
+    /// Whether only the head may be sent before
+    /// [`LinkEvent::Acknowledged`](super::LinkEvent::Acknowledged).
     pub fn is_withheld(&self) -> bool {
         self.is_withheld
     }
@@ -153,12 +158,12 @@ impl Flight {
         goes_on && !self.is_gone
     }
 
-    /// The copy is not whole any more: from here on it is this instance or none.
+    /// Notes that the copy is no longer complete: no other instance can get the request.
     pub fn forget_copy(&mut self) {
         self.is_gone = true;
     }
 
-    /// What the rest of its body must belong to.
+    /// The answer to which the rest of the body must belong.
     pub fn whole(&self) -> Option<&WholeAnswer> {
         self.whole.as_ref()
     }

@@ -1,10 +1,10 @@
 //! The link to the next stage as a state machine: what becomes of requests while instances crash, hang and
 //! come back.
 //!
-//! Requests, what is heard of them, and the time go in; where a copy is to be sent, which instance is to be pinged,
-//! and what the client is told come out. There is no socket and no clock in it, and no byte of a request:
-//! the exchange that drives it keeps the copy until the request is acknowledged *and* answered, and tells it
-//! what has come. One link is shared by all exchanges with the same stage.
+//! Inputs are requests, events of their attempts, and the time. Outputs are where to send a copy,
+//! which instance to ping, and what to answer the client. The link has no socket and no clock, and no
+//! byte of a request: the exchange keeps the copy until the request is acknowledged *and* answered,
+//! and reports to the link what has come. All exchanges with the same stage share one link.
 //!
 //! ```text
 //!          begin                Written          Acknowledged          Head            End
@@ -16,33 +16,33 @@
 //!                                                                   the client's connection is reset
 //! ```
 //!
-//! Where no other one may be asked now it rests, and is sent when one may be, or told after a while that
-//! there is none.
+//! While no other instance may be asked, the request rests. It is sent when one may be asked, or
+//! fails after a while.
 //!
 //! | what | how |
 //! |---|---|
-//! | timer | of each instance, as TCP's (RFC 6298), between a floor and a ceiling. Where no other could follow, only the ceiling counts |
-//! | ping | an instance with requests under way that is silent for one timer is pinged; no answer within another means that it is lost. Idle ones more slowly |
-//! | feedback | each answer may say how long its request has waited; it is forgotten by half each 250 ms |
-//! | health | a failed request marks the instance: none for a while, then one as a trial, twice as long after each that fails |
-//! | silence | one that answers in no time is tried by pings, not by requests |
-//! | hurry | a request that may run twice goes to another one when its acknowledgement takes longer than usual; once, within the budget, and not in overload |
-//! | panic | where none may be asked, all are |
-//! | attempts | copies that were written are counted; an instance that takes none costs nothing but the time |
-//! | rest | when all have refused it, a request rests before it is tried again, each time twice as long up to the timer's floor |
-//! | backups | the last instances, if there are such, are asked while none of the others may be |
-//! | budget | a loss admits at once what the instance had under way; other copies some for each thousand requests, and a few. What is not admitted rests |
+//! | timer | for acknowledgements, per instance, as in TCP (RFC 6298), between a floor and a ceiling. Where no other could follow, only the ceiling counts |
+//! | ping | an instance with requests that is silent for one timer is pinged; without an answer within another it is lost. Idle ones are pinged less often |
+//! | feedback | each answer may say how long its request has waited; this fades by half each 250 ms |
+//! | health | a failed request puts the instance out for a while; then one is a trial, and each failed trial doubles the time |
+//! | silence | an instance that answers nothing in time is tried with pings, not with requests |
+//! | hurry | a request that may run twice goes to another instance when its acknowledgement is late; once, within the budget, not in overload |
+//! | panic | where no instance may be asked, all are |
+//! | attempts | written copies are counted; an instance that takes none costs only time |
+//! | rest | after all instances have refused it, a request rests, each time twice as long up to the timer's floor |
+//! | backups | the last instances, if configured so, are asked while none of the others may be |
+//! | budget | a loss admits at once what the instance had under way; other copies are limited to a ratio of the requests, and a few; those beyond it rest |
 //! | quarantine | a request that was under way when two processes ended by themselves is not sent again |
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `event` | what a link is told of an attempt, and what it says is to be done |
-//! | `flight` | one request that is under way: the descriptor beside its copy |
+//! | `event` | what an exchange reports about an attempt, and what the link answers |
+//! | `flight` | the descriptor of one request under way, beside its copy |
 //! | `hurry` | how long a request waits for its instance, and when it goes to another one |
 //! | `instance`, `timer` | what is known of one instance, and how long an acknowledgement may take |
-//! | `pings` | whether instances live of which nothing is heard |
-//! | [`ends`] | beside it: how processes have ended, by the file in which their supervisor says so |
-//! | `settings` | what a link keeps to |
+//! | `pings` | whether silent instances live |
+//! | [`ends`] | beside the link: how processes have ended, by the file in which their supervisor says so |
+//! | `settings` | the settings of a link |
 
 pub mod ends;
 mod event;
@@ -70,19 +70,20 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use timer::InstanceTimer;
 
-/// A request is not sent again once so many processes have ended by themselves while it ran.
+/// The number of processes that may end by themselves while a request ran. After that it is not sent
+/// again.
 const QUARANTINE: u8 = 2;
 
-/// How long a request rests at first that no instance takes.
+/// The first rest of a request that no instance takes, in milliseconds.
 const FIRST_REST_MS: u32 = 10;
 
-/// One that waits for what is known of an end looks so often.
+/// How often a request that waits for a report on an end looks, in milliseconds.
 const LOOK_MS: u32 = 5;
 
-/// An end that the supervisor has not told of after so long was not that of a process.
+/// How long the supervisor may take to report an end. After that, the process has not ended.
 const TOLD_MS: u64 = 1000;
 
-/// Most instances of one stage.
+/// The largest number of instances of one stage.
 pub const MOST_INSTANCES: usize = 64;
 
 /// The link to one stage.
@@ -96,17 +97,17 @@ pub struct Link {
     counts: LinkCounts,
 }
 
-/// What a link has done since it is there.
+/// What a link has counted since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounts {
-    /// How often an instance was taken for one that hangs: it answered neither a request nor a ping in time.
+    /// How often an instance was suspected to hang: it answered neither a request nor a ping in time.
     pub suspected: u64,
     /// Requests that went to another instance because their acknowledgement took longer than usual.
     pub hurried: u64,
 }
 
 impl Link {
-    /// To instances with these [keys](crate::group::balance::hash). `seed` is any number.
+    /// A link to instances with these [keys](crate::group::balance::hash). `seed` is any number.
     pub fn new(settings: LinkSettings, keys: Vec<u64>, seed: u64, now_ms: u64) -> Link {
         let instances = keys.iter().take(MOST_INSTANCES);
         let instances = instances.map(|_| Instance {
@@ -117,7 +118,7 @@ impl Link {
             heard_ms: now_ms,
             ping: Pinged::No,
             pings: 0,
-            // the first answer says how long one takes
+            // so that it is pinged at once: the first answer shows how long one takes
             is_doubted: true,
             losses: 0,
             ends: VecDeque::new(),
@@ -136,15 +137,16 @@ impl Link {
         }
     }
 
-    /// What it has done so far.
+    /// The counts so far.
     pub fn counts(&self) -> LinkCounts {
         self.counts
     }
 
-    /// A request. `repeats` says that it may run twice; if not, `may_wait` says that its end may be
-    /// [withheld](LinkSettings::withholds). `may_hurry` says that it may go to another instance when its acknowledgement takes
-    /// longer than usual, which costs work that an overloaded server has no room for. `key` is what it is hashed by. It goes
-    /// to its [instance](Flight::instance) at once. `None` if the stage has no instance.
+    /// Begins a request at an [instance](Flight::instance). `repeats` says that it may run twice; if
+    /// not, `may_wait` says that its end may be [withheld](LinkSettings::withholds). `may_hurry` says
+    /// that the request may go to another instance when its acknowledgement takes longer than usual;
+    /// that costs work for which an overloaded server has no room. `key` is what the request is
+    /// hashed by. Returns `None` if the stage has no instance.
     pub fn begin(
         &mut self,
         repeats: bool,
@@ -201,8 +203,8 @@ impl Link {
         flight.note_tried();
     }
 
-    /// What is to be done now that this has come of attempt number `attempt`. What comes late, of an
-    /// attempt that was given up, is not looked at.
+    /// Takes an event of attempt number `attempt`, and returns what must be done now. Late events of
+    /// an attempt that was given up are ignored.
     pub fn event(
         &mut self,
         flight: &mut Flight,
@@ -223,6 +225,7 @@ impl Link {
         match event {
             LinkEvent::Written => {
                 if flight.state == FlightState::Unwritten {
+                    // where instances do not acknowledge, a request counts as acknowledged once it is written
                     flight.state = match self.settings.acknowledges {
                         true => FlightState::Written,
                         false => FlightState::Acknowledged,
@@ -238,7 +241,7 @@ impl Link {
                 if matches!(flight.state, FlightState::Unwritten | FlightState::Written) {
                     flight.state = FlightState::Acknowledged;
                 }
-                // the end goes now: from here on it may run
+                // the end of the request is sent now: from here on it may run
                 flight.is_withheld = false;
                 LinkAction::Wait
             }
@@ -246,6 +249,7 @@ impl Link {
                 if flight.has_head {
                     return LinkAction::Wait;
                 }
+                // without an acknowledgement before it, the head is the timer's sample
                 let is_first = flight.state != FlightState::Acknowledged;
                 self.heard(flight, is_first, now_ms);
                 if let Some(delay_ms) = delay_ms {
@@ -261,6 +265,8 @@ impl Link {
                 }
                 let is_first = flight.state != FlightState::Acknowledged;
                 self.heard(flight, is_first, now_ms);
+                // the client has the first bytes already: the rest must belong to the same body, and
+                // follow exactly
                 let is_rest = part.is_some_and(|part| {
                     flight.whole.as_ref().is_some_and(|whole| {
                         part.from == flight.body_bytes
@@ -289,7 +295,7 @@ impl Link {
             }
             LinkEvent::Refused => self.again(flight, HealthSign::Failed, true, now_ms),
             LinkEvent::Returned => {
-                // as if it had not been written: it has added to no instance's load
+                // as if nothing had been written: the copy has added to no instance's load
                 flight.state = FlightState::Unwritten;
                 self.again(flight, HealthSign::Nothing, true, now_ms)
             }
@@ -312,7 +318,7 @@ impl Link {
         }
     }
 
-    /// The client has gone.
+    /// Ends a request whose client has left.
     pub fn cancel(&mut self, flight: &mut Flight, now_ms: u64) {
         if !matches!(flight.state, FlightState::Over | FlightState::Resting) {
             let told = match flight.state {
@@ -324,7 +330,7 @@ impl Link {
         flight.state = FlightState::Over;
     }
 
-    /// When [`LinkEvent::Time`] is to come, if nothing else does before.
+    /// When [`LinkEvent::Time`] is due, if nothing else happens before.
     pub fn deadline_ms(&self, flight: &Flight) -> u64 {
         match flight.state {
             FlightState::Over => u64::MAX,
@@ -333,7 +339,7 @@ impl Link {
         }
     }
 
-    /// Something has come from its instance.
+    /// Notes that something has come from the request's instance.
     fn heard(&mut self, flight: &mut Flight, is_timed: bool, now_ms: u64) {
         let one = &mut self.instances[flight.instance];
         let is_of_now = one.epoch == flight.epoch;
@@ -341,7 +347,7 @@ impl Link {
             let was_lost = one.losses != flight.losses;
             one.sample(now_ms.saturating_sub(flight.written_ms), !was_lost);
         }
-        // what comes of before the loss says nothing of the process that is there now
+        // events of requests from before a loss show nothing of the process that is there now
         if is_of_now {
             one.heard_ms = now_ms;
             (one.is_doubted, one.is_silent) = (false, false);
@@ -355,7 +361,8 @@ impl Link {
         }
         let one = &mut self.instances[flight.instance];
         if one.epoch != flight.epoch {
-            // one of ours that has ended would have ended its connection: it has only been late
+            // if its process had ended, the connection would have ended, too: the instance was only
+            // late
             let is_back = self.settings.acknowledges
                 && one.health.condition() == UpstreamCondition::Well
                 && matches!(flight.state, FlightState::Acknowledged | FlightState::Answering);
@@ -379,7 +386,7 @@ impl Link {
                 let is_certain = flight.has_not_run();
                 self.again(flight, HealthSign::Failed, is_certain, now_ms)
             }
-            // pings decide whether the instance lives; this one looks again a little later
+            // pings decide whether the instance lives; the request looks again a little later
             FlightState::Acknowledged | FlightState::Answering => {
                 flight.heard_ms = now_ms;
                 LinkAction::Wait
@@ -388,7 +395,7 @@ impl Link {
         }
     }
 
-    /// The attempt is over without an answer: another is begun, if that may be.
+    /// Ends an attempt without an answer, and begins another, if that is allowed.
     fn again(
         &mut self,
         flight: &mut Flight,
@@ -396,7 +403,7 @@ impl Link {
         is_certain: bool,
         now_ms: u64,
     ) -> LinkAction {
-        // one that was never written has added to no instance's load, and is admitted already
+        // a request that was never written has added to no instance's load, and is admitted already
         let is_refused = flight.state == FlightState::Unwritten;
         self.leave(flight, told, now_ms);
         let was_lost = self.instances[flight.instance].losses != flight.losses;
@@ -407,7 +414,8 @@ impl Link {
         self.next(flight, now_ms)
     }
 
-    /// Another attempt of one that no instance has; or it rests until there may be one.
+    /// Begins another attempt for a request that no instance has, or lets it rest until one may be
+    /// asked.
     fn next(&mut self, flight: &mut Flight, now_ms: u64) -> LinkAction {
         let from = flight.instance;
         self.judge(flight, now_ms);
@@ -445,23 +453,24 @@ impl Link {
         }
     }
 
-    /// It rests, the longer the more often it has.
+    /// Lets a request rest, twice as long as the last time.
     fn rest(&self, flight: &mut Flight, now_ms: u64) -> LinkAction {
         let most_ms = u32::try_from(self.settings.floor.as_millis()).unwrap_or(u32::MAX);
         let rest_ms = flight.rest_ms.saturating_mul(2);
         let rest_ms = rest_ms.clamp(FIRST_REST_MS, most_ms.max(FIRST_REST_MS));
-        // then all may be tried once more
+        // after the rest all instances may be tried once more
         flight.tried = 0;
         rest(flight, rest_ms, now_ms)
     }
 
-    /// The connection has ended with a request on it: perhaps the process has, and with all that it had.
+    /// Notes that the connection has ended with a request on it: perhaps the process has ended, with
+    /// all its requests.
     fn suspect(&mut self, flight: &mut Flight, now_ms: u64) {
         let one = &mut self.instances[flight.instance];
         if one.losses == flight.losses {
             one.losses = one.losses.wrapping_add(1);
         }
-        // how processes of other machines end nobody tells
+        // no supervisor reports how processes of other machines end
         match self.settings.is_watched && flight.instance < self.first_backup() {
             true => flight.suspects.push(Suspect {
                 instance: flight.instance,
@@ -472,7 +481,7 @@ impl Link {
         }
     }
 
-    /// Looks what has become of the processes whose connections have ended.
+    /// Finds out what has become of the processes whose connections have ended.
     fn judge(&self, flight: &mut Flight, now_ms: u64) {
         let Flight { suspects, ended, .. } = flight;
         suspects.retain(|suspect| {
@@ -483,8 +492,8 @@ impl Link {
         });
     }
 
-    /// The supervisor has seen that the process of an instance has ended: by itself, or because it was told
-    /// to.
+    /// Notes that the process of an instance has ended, as its supervisor has seen: by itself, or
+    /// stopped on purpose.
     pub fn ended(&mut self, instance: MemberIndex, was_by_itself: bool, at_ms: u64) {
         let Some(one) = self.instances.get_mut(instance) else { return };
         if one.ends.len() == MOST_ENDS {
@@ -493,7 +502,7 @@ impl Link {
         one.ends.push_back(InstanceEnd { at_ms, was_by_itself });
     }
 
-    /// An attempt counts for its instance no more.
+    /// Ends an attempt: it counts for its instance no more.
     fn leave(&mut self, flight: &Flight, told: HealthSign, now_ms: u64) {
         let one = &mut self.instances[flight.instance];
         if told == HealthSign::Failed {
@@ -504,7 +513,8 @@ impl Link {
         one.in_flight = one.in_flight.saturating_sub(1);
     }
 
-    /// Those that have not been tried, if one of them may be asked, and backups last; then any that may; then any.
+    /// Picks an instance: one that was not tried and may be asked, backups last; then any that may be
+    /// asked; then any.
     fn pick(
         &mut self,
         key: u64,
@@ -524,7 +534,7 @@ impl Link {
         found.or_else(|| self.pick_of(key, &is_any, true, now_ms))
     }
 
-    /// From which on the instances are backups.
+    /// The first of the instances that are backups.
     pub(super) fn first_backup(&self) -> MemberIndex {
         self.instances.len().saturating_sub(self.settings.backups)
     }
@@ -537,7 +547,7 @@ impl Link {
         now_ms: u64,
     ) -> Option<MemberIndex> {
         let Link { settings, instances, balancer, candidates, .. } = self;
-        // of those that may be asked
+        // the least delay among the instances that may be asked
         let may =
             |(at, one): &(MemberIndex, &Instance)| !tried(*at) && (panics || one.share(now_ms) > 0);
         let asked = instances.iter().enumerate().filter(may);
@@ -555,41 +565,41 @@ impl Link {
             };
             Candidate { in_flight: one.in_flight, share, weight: 1 }
         }));
-        // a search in vain would change which instance is next
+        // the balancer must not run in vain: that would change which instance is next
         if candidates.iter().all(|one| one.share == 0) {
             return None;
         }
         balancer.pick(candidates, key)
     }
 
-    /// An instance is gone, with all that was under way to it.
+    /// Notes that an instance is gone, with all that was under way to it.
     pub fn lost(&mut self, instance: MemberIndex, now_ms: u64) {
         if let Some(one) = self.instances.get_mut(instance) {
             one.lose(now_ms);
         }
     }
 
-    /// Requests under way to one of them.
+    /// The number of requests under way to an instance.
     pub fn in_flight(&self, instance: MemberIndex) -> u32 {
         self.instances.get(instance).map_or(0, |one| one.in_flight)
     }
 
-    /// What is to be told of one of them.
+    /// The condition of an instance, for reports.
     pub fn condition(&self, instance: MemberIndex) -> Option<UpstreamCondition> {
         self.instances.get(instance).map(|one| one.health.condition())
     }
 }
 
-/// There will be no answer, or no more of it.
+/// Ends a request without an answer, or without the rest of one.
 fn give_up(flight: &mut Flight, reason: LinkFailure) -> LinkAction {
     flight.state = FlightState::Over;
     if flight.has_head { LinkAction::Break } else { LinkAction::Fail(reason) }
 }
 
-/// For so long no instance has it.
+/// Lets a request rest for this long.
 fn rest(flight: &mut Flight, rest_ms: u32, now_ms: u64) -> LinkAction {
     flight.state = FlightState::Resting;
-    // what comes of the attempt before is not looked at
+    // events of the attempt before are ignored
     flight.attempt = flight.attempt.wrapping_add(1);
     (flight.heard_ms, flight.rest_ms) = (now_ms, rest_ms);
     LinkAction::Rest

@@ -1,21 +1,22 @@
-//! Pings: whether instances live of which nothing is heard.
+//! Pings: whether silent instances live.
 
 use super::instance::{Instance, Pinged};
 use super::{Link, milliseconds};
 use crate::group::MemberIndex;
 use crate::group::health::{HealthSign, UpstreamCondition};
 
-/// An instance is to be asked whether it lives.
+/// A ping that is due to an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ping {
-    /// Which.
+    /// The instance.
     pub instance: MemberIndex,
-    /// To be named by the [answer](Link::pong).
+    /// The number of the ping, which the [answer](Link::pong) must name.
     pub number: u32,
 }
 
 impl Link {
-    /// Instances to be pinged now, one at a time; and those are lost whose answer is late.
+    /// The next instance to ping now, if any; the caller asks until there is none. Instances whose
+    /// answer is late are lost.
     pub fn ping(&mut self, now_ms: u64) -> Option<Ping> {
         let idle_ms = milliseconds(self.settings.idle);
         let back_off_ms = milliseconds(self.settings.back_off);
@@ -40,7 +41,7 @@ impl Link {
         None
     }
 
-    /// When [`ping`](Link::ping) has something to do next.
+    /// When [`ping`](Link::ping) next has something to do.
     pub fn next_ping_ms(&self) -> u64 {
         let idle_ms = milliseconds(self.settings.idle);
         let back_off_ms = milliseconds(self.settings.back_off);
@@ -51,7 +52,8 @@ impl Link {
         self.instances.iter().map(of).min().unwrap_or(u64::MAX)
     }
 
-    /// An instance has answered a ping, or could not be reached. What is late is not looked at.
+    /// Takes the answer to a ping, or that the instance could not be reached. A late answer is
+    /// ignored.
     pub fn pong(&mut self, ping: Ping, is_there: bool, now_ms: u64) {
         let Some(one) = self.instances.get_mut(ping.instance) else { return };
         let (true, Pinged::Since(since_ms)) = (one.pings == ping.number, one.ping) else { return };
@@ -63,14 +65,14 @@ impl Link {
         }
         one.sample(now_ms.saturating_sub(since_ms), true);
         one.is_silent = false;
-        // one that lives may be tried at once
+        // an instance that lives may be tried with a request at once
         if matches!(one.health.condition(), UpstreamCondition::Out { .. }) {
             one.health.told(HealthSign::Well, now_ms);
         }
     }
 
-    /// Nobody listens where the instance is asked, and its connections end with it: it takes nothing new, and what
-    /// it has is lost when they end. An instance that drains finishes it.
+    /// Notes that nothing listens at the instance's address: it takes no new requests, and loses
+    /// those it has when their connections end. An instance that drains finishes them.
     pub fn takes_nothing(&mut self, ping: Ping, now_ms: u64) {
         let Some(one) = self.instances.get_mut(ping.instance) else { return };
         if one.pings == ping.number {
@@ -80,11 +82,11 @@ impl Link {
         }
     }
 
-    /// It could not be asked, for a reason that tells nothing of it.
+    /// Notes that the instance could not be pinged, for a reason that shows nothing of it.
     pub fn not_asked(&mut self, ping: Ping, now_ms: u64) {
         let Some(one) = self.instances.get_mut(ping.instance) else { return };
         if one.pings == ping.number {
-            // asked again after its own time: at once, it would be asked without end
+            // pinged again after its usual time: at once, it would be pinged in a busy loop
             (one.ping, one.heard_ms, one.is_doubted) = (Pinged::No, now_ms, false);
         }
     }

@@ -1,25 +1,25 @@
-//! What a link keeps to.
+//! The settings of a link.
 
 use super::flight::MOST_COPIES;
 use crate::settings::Balance;
 use std::time::Duration;
 
-/// An acknowledgement that is held back waits for so long.
+/// How long an acknowledgement is held back.
 const HELD_BACK: Duration = Duration::from_millis(25);
 
-/// Which instance a request goes to.
+/// How the instance for a request is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InstanceChoice {
-    /// One after the other.
+    /// The instances in turn.
     RoundRobin,
     /// The one with the fewest requests under way.
     #[default]
     Least,
-    /// Of two that are drawn, the one with fewer.
+    /// The one with fewer requests under way, of two that are drawn.
     TwoChoices,
-    /// The one with the fewest, those counting more whose answers have waited longer.
+    /// The one with the fewest, where those whose answers have waited longer count more.
     Feedback,
-    /// The same for the same key, unless it has far more than its share.
+    /// The same instance for the same key, unless that has far more than its share.
     Hash,
 }
 
@@ -34,41 +34,44 @@ impl InstanceChoice {
     }
 }
 
-/// What a link keeps to.
+/// The settings of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkSettings {
-    /// Which instance is asked.
+    /// How the instance for a request is chosen.
     pub choice: InstanceChoice,
-    /// Whether instances acknowledge requests. Those of other software do not: that a request gets no
-    /// answer shows when its connection ends, or when a ping has none.
+    /// Whether instances acknowledge requests. Those of other software do not; then a failed ping, or
+    /// the end of the connection, shows that a request gets no answer.
     pub acknowledges: bool,
-    /// Whether the end of a request that may not run twice can be withheld until its acknowledgement: until then
-    /// it is certain that nothing has run. No instance runs a request of which something is missing.
+    /// Whether the end of a request that must not run twice can be withheld until its
+    /// acknowledgement. Until then it is certain that nothing has run, for no instance runs an
+    /// incomplete request.
     pub withholds: bool,
-    /// An acknowledgement may always take so long.
+    /// The time that an acknowledgement may always take.
     pub floor: Duration,
-    /// And never longer. A request that could go to no other has all of it.
+    /// The longest time that it may take. A request that could go to no other instance may always
+    /// take this.
     pub ceiling: Duration,
-    /// An idle instance is pinged so often.
+    /// How often an idle instance is pinged.
     pub idle: Duration,
-    /// One that has failed is left alone for so long at first.
+    /// How long an instance that has failed is first left alone.
     pub back_off: Duration,
-    /// One request is written so often at most.
+    /// The largest number of copies of one request.
     pub copies: u8,
-    /// How many copies may be sent for a thousand requests, besides those of losses.
+    /// How many copies may be sent for a thousand requests, besides those after losses.
     pub permille: u32,
-    /// A request that no instance takes for so long is given up.
+    /// After how long without an instance a request is given up.
     pub patience: Duration,
-    /// How many of the instances, the last, are asked only while none of the others is well.
+    /// How many of the instances, the last ones, are asked only while none of the others is well.
     pub backups: usize,
-    /// Whether a supervisor tells how processes [end](super::Link::ended). Else each connection that ends with a
-    /// request on it stands for a process that ended by itself.
+    /// Whether a supervisor reports how processes [end](super::Link::ended). Without it, each
+    /// connection that ends with a request on it counts as a process that ended by itself.
     pub is_watched: bool,
 }
 
 impl LinkSettings {
-    /// How long an acknowledgement may be held back, as TCP does (RFC 9293 §3.8.6.3): mostly the head of the
-    /// answer comes before, and acknowledges as well. `None` where the timer leaves no time for that.
+    /// How long an acknowledgement may be held back, as TCP does (RFC 9293 §3.8.6.3): mostly the head
+    /// of the answer comes before, and acknowledges as well. `None` where the timer leaves no time
+    /// for that.
     pub fn held_back(&self) -> Option<Duration> {
         (self.floor >= 4 * HELD_BACK).then_some(HELD_BACK)
     }

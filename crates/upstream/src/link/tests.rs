@@ -1,10 +1,10 @@
-//! The rules of a link, one by one. What they come to together is simulated in `tests/it/link.rs`.
+//! The rules of a link, one by one. `tests/it/link.rs` simulates how they work together.
 
 use super::*;
 use crate::group::balance::hash;
 
 const RTO: u64 = 1000;
-/// Longer than that, and the ceiling.
+/// The time after the longer of that and the ceiling.
 const CEILING: u64 = 2000;
 
 fn link(count: u64) -> Link {
@@ -25,7 +25,7 @@ fn whole() -> Option<WholeAnswer> {
     Some(WholeAnswer { total_bytes: 100, tag: Box::from(*b"\"a\"") })
 }
 
-/// One request that has come as far as these events lead.
+/// A request to which these events have happened.
 fn begun(link: &mut Link, repeats: bool, events: &[LinkEvent<'_>]) -> Flight {
     let mut flight = link.begin(repeats, true, false, 0, 0).unwrap();
     for event in events {
@@ -47,7 +47,7 @@ fn what_may_run_twice_goes_to_another_and_the_rest_only_if_nothing_ran() {
         (&[Written], BROKEN, false),
         (&[], Stale, true),
         (&[Written], Stale, false),
-        // a missing acknowledgement says nothing of what has run
+        // a missing acknowledgement does not show whether the request has run
         (&[Written], Time, false),
         (&[Written], Late, false),
         (&[Written, Acknowledged], BROKEN, false),
@@ -90,11 +90,12 @@ fn what_is_acknowledged_waits_for_as_long_as_its_instance_lives() {
     assert_eq!(link.condition(at), Some(UpstreamCondition::Well));
 }
 
-/// Neither a missing acknowledgement nor a missing pong says that a request has not run: as it cannot go
-/// elsewhere, it is waited for as long as the ceiling allows.
+/// Neither a missing acknowledgement nor a missing pong shows that a request has not run. It cannot
+/// go elsewhere, so it is waited for as long as the ceiling allows.
 #[test]
 fn one_that_must_not_run_twice_outlives_an_instance_that_is_late() {
-    // when it is acknowledged, when the instance is back, and what comes of that
+    // when the acknowledgement comes, when the instance is back, and whether the request is waited
+    // for
     for (acknowledged_ms, back_ms, is_waited_for) in [
         (Some(10), Some(1900), true),
         (Some(1900), Some(2500), true),
@@ -175,7 +176,7 @@ fn who_answers_no_ping_is_lost_and_what_it_had_is_sent_elsewhere_at_once() {
         assert_eq!(action, LinkAction::Send(1 - first));
     }
     assert_eq!((link.in_flight(first), link.in_flight(1 - first)), (0, 1000));
-    // an answer that comes late is not looked at
+    // a late answer is ignored
     link.pong(Ping { instance: first, number: 1 }, true, lost_ms);
     assert!(matches!(link.condition(first), Some(UpstreamCondition::Out { .. })));
 }
@@ -199,7 +200,7 @@ fn other_copies_have_a_budget() {
     }
     assert!((20..40).contains(&sent), "{sent}");
     assert_eq!((link.in_flight(0), link.in_flight(1)), (0, 0));
-    // what is not admitted waits until it is, or is given up
+    // a copy that is not admitted waits until it is, or is given up
     let mut fates = [0, 0];
     for mut flight in resting {
         let mut now_ms = 0;
@@ -229,7 +230,7 @@ fn what_one_instance_had_is_admitted_at_once_and_once() {
         let flights = (0..2000).map(|_| begun(&mut link, true, &[LinkEvent::Written]));
         let mut flights: Vec<_> = flights.filter(|flight| flight.instance() == 0).collect();
         assert_eq!(flights.len(), 1000);
-        // while it is out it gets others, because the other one is out, too
+        // the other instance is out, too, so this one gets requests although it is out
         (0..2).for_each(|at| link.lost(at, 0));
         while flights.len() < 1100 {
             let flight = begun(&mut link, true, &[LinkEvent::Written]);
@@ -317,7 +318,7 @@ fn another_goes_on_with_a_body_if_it_is_the_same() {
         let mut flight = begun(&mut link, true, &events);
         let other = 1 - flight.instance();
         assert_eq!(link.event(&mut flight, 1, &BROKEN, 0), LinkAction::Continue(other, 40));
-        // what is left of the attempt before is not looked at
+        // late events of the attempt before are ignored
         assert_eq!(link.event(&mut flight, 1, &LinkEvent::Body(60), 0), LinkAction::Wait);
         link.event(&mut flight, 2, &LinkEvent::Written, 0);
         let action = link.event(&mut flight, 2, &LinkEvent::Part(part), 0);
@@ -356,7 +357,7 @@ fn watched(count: u64) -> Link {
 #[test]
 fn only_processes_that_end_by_themselves_count() {
     let ended = LinkEvent::Broken { has_ended: true };
-    // how each of the processes has ended: by itself, by others, or not at all
+    // how each of the processes has ended: by itself, stopped on purpose, or not at all
     for (fates, is_quarantined) in [
         ([Some(true), Some(true)], true),
         ([Some(true), Some(false)], false),
@@ -366,7 +367,7 @@ fn only_processes_that_end_by_themselves_count() {
         ([None, None], false),
     ] {
         let mut link = watched(4);
-        // of earlier processes
+        // ends of earlier processes do not count
         (0..4).for_each(|at| link.ended(at, true, 5));
         let mut now_ms = 10;
         let mut flight = link.begin(true, true, false, 0, now_ms).unwrap();
@@ -376,7 +377,7 @@ fn only_processes_that_end_by_themselves_count() {
             now_ms += 10;
             let instance = flight.instance();
             let mut action = link.event(&mut flight, attempt, &ended, now_ms);
-            // with one that may have been ended by others no verdict is waited for
+            // where one process may have been stopped on purpose, no verdict is waited for
             let waits = at == 1 && fates[0] != Some(false);
             assert_eq!(action == LinkAction::Rest, waits, "{fates:?} {action:?}");
             now_ms += 3;
@@ -430,7 +431,7 @@ fn backups_are_asked_while_none_of_the_others_is_well() {
     assert_eq!(link.event(&mut flight, 1, &LinkEvent::Refused, 0), LinkAction::Send(1 - first));
     assert_eq!(link.event(&mut flight, 2, &LinkEvent::Refused, 0), LinkAction::Send(2));
     assert_eq!(link.begin(true, true, false, 0, 1).unwrap().instance(), 2);
-    // nobody tells how a process of another machine has ended: it counts at once
+    // no supervisor reports how a process of another machine has ended: it counts at once
     link.event(&mut flight, 3, &LinkEvent::Written, 0);
     link.event(&mut flight, 3, &LinkEvent::Broken { has_ended: true }, 1);
     assert_eq!(flight.ended, 1);
@@ -481,7 +482,7 @@ fn who_has_caught_up_gets_requests_again() {
     assert!(link.in_flight(0) >= 8, "{}", link.in_flight(0));
 }
 
-/// Two equal instances have equal shares, also where now and then a request has waited in one of them.
+/// Two equal instances have equal shares, even if a request has waited in one of them now and then.
 #[test]
 fn equal_instances_get_as_many_by_feedback() {
     let settings = LinkSettings { choice: InstanceChoice::Feedback, ..LinkSettings::default() };
@@ -504,7 +505,7 @@ fn equal_instances_get_as_many_by_feedback() {
     }
 }
 
-/// A link whose instances have answered as fast as this, so often that it knows them.
+/// A link whose instances have answered this fast so often that their timers have settled.
 fn warm(count: u64, took_ms: u64) -> (Link, u64) {
     let mut link = link(count);
     let mut now_ms = 0;
@@ -534,7 +535,7 @@ fn what_takes_longer_than_usual_goes_to_another_once() {
         assert_eq!(condition == UpstreamCondition::Well, may_hurry, "it may only be late");
         link.event(&mut flight, 2, &LinkEvent::Written, due_ms);
         assert_eq!(link.deadline_ms(&flight) - due_ms, 200, "once");
-        // and the first is asked at once whether it lives
+        // and the first instance is pinged at once
         let ping = std::iter::from_fn(|| link.ping(due_ms)).find(|ping| ping.instance == first);
         assert!(ping.is_some());
     }
@@ -548,7 +549,7 @@ fn what_can_go_nowhere_else_waits_for_its_own() {
     link.event(&mut flight, 1, &LinkEvent::Written, now_ms);
     assert_eq!(link.event(&mut flight, 1, &LinkEvent::Time, now_ms + 50), LinkAction::Wait);
     assert_eq!(link.deadline_ms(&flight), now_ms + 200);
-    // nor is there a budget for all of them
+    // there is no budget to send all of them elsewhere
     let (mut link, now_ms) = warm(2, 2);
     let mut sent = 0;
     for _ in 0..500 {
@@ -562,8 +563,8 @@ fn what_can_go_nowhere_else_waits_for_its_own() {
     assert!((100..150).contains(&sent), "{sent}");
 }
 
-/// One instance stands still, comes back, and stands still again: each time requests wait for as long, also those that
-/// came to it together, and none is sent to it to find out whether it is back.
+/// One instance stops, comes back, and stops again. Requests wait equally long each time, also those
+/// that came to it together, and none is sent to it to find out whether it is back.
 #[test]
 fn who_stands_still_again_keeps_requests_waiting_for_no_longer() {
     let (mut link, mut now_ms) = warm(2, 2);
@@ -598,7 +599,7 @@ fn who_stands_still_again_keeps_requests_waiting_for_no_longer() {
             link.event(&mut flight, 1, &LinkEvent::Acknowledged, now_ms + 2);
             link.event(&mut flight, 1, &LinkEvent::End, now_ms + 2);
         }
-        // it goes on, and so does a ping that has waited in it
+        // the instance goes on, and answers the ping that has waited in it
         link.pong(waiting.unwrap(), true, now_ms);
         let mut asked = 0;
         for step in 0..100 {

@@ -1,8 +1,9 @@
-//! How long an acknowledgement may take: as TCP's retransmission timer (RFC 6298), by what was measured.
+//! The timer of an instance: how long an acknowledgement may take, as TCP's retransmission timer (RFC
+//! 6298).
 
-/// What is taken before anything was measured, in milliseconds.
+/// The timer before the first sample, in milliseconds.
 const INITIAL_MS: u64 = 1000;
-/// It is doubled so often at most.
+/// How often the timer is doubled at most.
 const MOST_DOUBLED: u32 = 6;
 /// The clock's step, in microseconds.
 const STEP_US: u64 = 1000;
@@ -12,7 +13,7 @@ const STEP_US: u64 = 1000;
 pub(super) struct InstanceTimer {
     floor_ms: u64,
     ceiling_ms: u64,
-    /// Smoothed, in microseconds; `None` before the first sample.
+    /// The smoothed time, in microseconds; `None` before the first sample.
     smoothed_us: Option<u64>,
     deviation_us: u64,
     doubled: u32,
@@ -29,7 +30,8 @@ impl InstanceTimer {
         }
     }
 
-    /// An acknowledgement took so long. Each attempt is told apart, so that every sample is good.
+    /// Takes the time of an acknowledgement. Attempts are distinguished, so every sample is good (no
+    /// Karn's rule).
     pub(super) fn sample(&mut self, took_ms: u64) {
         let took_us = took_ms.saturating_mul(1000);
         self.doubled = 0;
@@ -46,24 +48,26 @@ impl InstanceTimer {
         }
     }
 
-    /// One took so long that had been given up, perhaps because its instance stood still: it counts for no more than twice the
-    /// floor, so that the next one is given up in time, too, and one that has become slow is known after a few.
+    /// Takes the time of an acknowledgement that came after its attempt was given up, perhaps because
+    /// the instance stood still. It counts for at most twice the floor: the next attempt is still
+    /// given up in time, and an instance that has become slow is known after a few samples.
     pub(super) fn sample_late(&mut self, took_ms: u64) {
         self.sample(took_ms.min(2 * self.floor_ms));
     }
 
-    /// How long one hardly ever takes: the mean and four deviations, without a floor. `None` before anything was measured.
+    /// The time that an acknowledgement hardly ever exceeds: the mean and four deviations, without a
+    /// floor. `None` before the first sample.
     pub(super) fn usual_ms(&self) -> Option<u64> {
         let smoothed_us = self.smoothed_us?;
         Some((smoothed_us + (4 * self.deviation_us).max(STEP_US)).div_ceil(1000))
     }
 
-    /// None came in time.
+    /// Doubles the timer: no acknowledgement came in time.
     pub(super) fn back_off(&mut self) {
         self.doubled = (self.doubled + 1).min(MOST_DOUBLED);
     }
 
-    /// How long one may take now, in milliseconds.
+    /// How long an acknowledgement may take now, in milliseconds.
     pub(super) fn ms(&self) -> u64 {
         let plain_ms = self.usual_ms().unwrap_or(INITIAL_MS);
         (plain_ms.clamp(self.floor_ms, self.ceiling_ms) << self.doubled)

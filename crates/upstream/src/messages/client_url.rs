@@ -1,14 +1,14 @@
-//! How a client's address of a resource begins, as an application is told it: host, port and the path that is
-//! stripped.
+//! The beginning of URLs as clients see them, which applications are informed of: host, port and the
+//! path that is stripped.
 //!
-//! | the client has asked for | port that is told |
+//! | the client has asked for | port that is sent |
 //! |---|---|
 //! | a host with a port, IPv6 or not | that port |
-//! | a host without one | the usual one of the scheme |
-//! | no host (HTTP/1.0) | none: the host that is told is the application's own |
+//! | a host without one | the default port of the scheme |
+//! | no host (HTTP/1.0) | none: the host that is sent is the application's own |
 //!
-//! The port that a connection has come to is not among them: behind a proxy that ends TLS, or behind a port that
-//! is mapped, no client can reach it.
+//! The port that a connection has come to is not used: behind a proxy that ends TLS, or behind a
+//! mapped port, no client can reach it.
 
 use crate::messages::target::Base;
 use forebay_http::forwarded::{Element, ForwardedFamily, members_from_last};
@@ -16,7 +16,7 @@ use forebay_http::head::Head;
 use forebay_http::path;
 use std::borrow::Cow;
 
-/// What a trusted proxy says of it. Nothing by default.
+/// What a trusted proxy says about the client's URL. Empty by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientUrl<'h> {
     /// `X-Forwarded-Host`, or `host` of `Forwarded`.
@@ -28,7 +28,7 @@ pub struct ClientUrl<'h> {
 }
 
 impl<'h> ClientUrl<'h> {
-    /// What the head of a trusted proxy says, of whose `Forwarded` as many elements count, from the last.
+    /// Reads the head of a trusted proxy. Of its `Forwarded`, the last `elements` elements count.
     pub fn of(head: &Head<'h>, family: ForwardedFamily, elements: usize) -> ClientUrl<'h> {
         match family {
             ForwardedFamily::XForwarded => ClientUrl {
@@ -47,16 +47,16 @@ impl<'h> ClientUrl<'h> {
         }
     }
 
-    /// The path that the client's address has before what is stripped here; empty if there is none. For what an
-    /// application has put before its own addresses.
+    /// The path before the stripped one in the client's URL; empty if there is none. It concerns addresses
+    /// that an application has written with a prefix of its own.
     pub fn outer_prefix(&self) -> &'h [u8] {
         let outer = self.prefix.unwrap_or_default();
         outer.strip_suffix(b"/").unwrap_or(outer)
     }
 
-    /// What the client's path has before the one that the application sees: what a trusted proxy has stripped, then
-    /// what is stripped here. Empty if there is none, or none that could be put before it: an application whose
-    /// paths begin with `prefix` writes them so itself.
+    /// The path in the client's URL before the one that the application sees: what a trusted proxy
+    /// has stripped, then what is stripped here. The latter is left out if the application's paths
+    /// begin with `prefix`, since such an application writes it itself.
     pub(crate) fn whole_prefix(
         &self,
         (strip, prefix): (&Base, &Base),
@@ -73,13 +73,14 @@ impl<'h> ClientUrl<'h> {
     }
 }
 
-/// Whether a quoted text may stand in a field for a host: a proxy may have quoted whatever its client has sent.
+/// Whether a quoted text may be in a host field. A proxy may have quoted anything that its client has
+/// sent.
 fn is_host(text: &[u8]) -> bool {
     let is_part = |b: &u8| b.is_ascii_alphanumeric() || b"-._~%:[]".contains(b);
     !text.is_empty() && text.iter().all(is_part)
 }
 
-/// The last element of a field: what stands left of it may be the client's own.
+/// The last element of a list. Elements to its left may come from the client itself.
 fn last<'h>(head: &Head<'h>, name: &str) -> Option<&'h [u8]> {
     let values = head.fields().filter(|(other, _)| other.eq_ignore_ascii_case(name));
     let (_, last) = values.last()?;
@@ -87,7 +88,7 @@ fn last<'h>(head: &Head<'h>, name: &str) -> Option<&'h [u8]> {
     (!last.is_empty()).then_some(last)
 }
 
-/// The port of what a client calls `host`; `None` if it has named no host.
+/// The port of the `host` that a client has asked for; `None` if it has named no host.
 pub(crate) fn port(host: &[u8], is_secure: bool) -> Option<&[u8]> {
     if host.is_empty() {
         return None;
@@ -98,7 +99,7 @@ pub(crate) fn port(host: &[u8], is_secure: bool) -> Option<&[u8]> {
     Some(if is_number { port } else { usual })
 }
 
-/// A host, and its port; empty if it has none.
+/// Splits an authority into host and port; the port is empty if there is none.
 pub(crate) fn split(authority: &[u8]) -> (&[u8], &[u8]) {
     let bracket = authority.iter().rposition(|&b| b == b']');
     match authority.iter().rposition(|&b| b == b':') {

@@ -1,7 +1,6 @@
-//! Cookies in one field, perhaps without one that is not an application's business.
+//! The cookies in one field, perhaps without one that is hidden from applications.
 
-/// The values of `Cookie` fields as one, without the cookies named `hidden`; `None` if nothing is left of
-/// them.
+/// Joins the values of `Cookie` fields, without the cookies named `hidden`; `None` if none is left.
 pub fn join<'v>(values: impl Iterator<Item = &'v [u8]>, hidden: Option<&str>) -> Option<Vec<u8>> {
     let Some(hidden) = hidden else {
         return Some(values.collect::<Vec<_>>().join(b"; ".as_slice()));

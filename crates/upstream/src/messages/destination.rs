@@ -1,50 +1,51 @@
 //! Addresses of resources in the fields of a request, as WebDAV has them: `Destination`, and the tags of `If`
 //! (RFC 4918 §10.3, §10.4).
 //!
-//! A client writes them as it sees the server. Many applications compare scheme and host with those of their own
-//! connection, and look for the path where they have it themselves, so that each COPY and MOVE through a proxy fails.
-//! Here they become what the application would have been asked for. An address of another server stays as it is: the
-//! application answers with 502, as the RFC says.
+//! A client writes them as it sees the server. Many applications compare scheme and host with those
+//! of their own connection, and look for the path where they have it themselves, so that each COPY
+//! and MOVE through a proxy fails. Here such addresses are rewritten to what the application would
+//! have been asked for. An address of another server stays as it is: the application answers with
+//! 502, as the RFC says.
 
 use crate::messages::client_url::split;
 use crate::messages::target::{self, Ambiguous, Base, JudgedPath, TargetRefusal};
 use forebay_http::path;
 
-/// Which address an application is told in `Destination` and `If`.
+/// The addresses that an application gets in `Destination` and `If`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DestinationTold {
-    /// The client's.
+    /// The client's addresses, unchanged.
     #[default]
     Client,
-    /// Its own, as it is connected to.
+    /// The application's own addresses, by the connection to it.
     Upstream {
-        /// Whether through TLS.
+        /// Whether that connection has TLS.
         is_tls: bool,
     },
 }
 
-/// How addresses of the client become those of an application.
+/// How the client's addresses are rewritten for an application.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AddressView<'v> {
     /// The hosts by which the client knows this server.
     pub(crate) client: [&'v [u8]; 2],
-    /// Whether the application is spoken with through TLS.
+    /// Whether the connection to the application has TLS.
     pub(crate) is_tls: bool,
-    /// The host that it is told.
+    /// The host that the application gets.
     pub(crate) host: &'v [u8],
-    /// What the client's paths begin with that it does not see.
+    /// The beginning of the client's paths, which the application does not see.
     pub(crate) strip: &'v Base,
-    /// What paths begin with for it.
+    /// The beginning of the application's paths.
     pub(crate) prefix: &'v Base,
-    /// What becomes of ambiguous paths.
+    /// How ambiguous paths are treated.
     pub(crate) ambiguous: Ambiguous,
 }
 
 impl AddressView<'_> {
-    /// Another address for the value of `Destination`, if it is to be another.
+    /// The rewritten value of `Destination`; `None` if it stays as it is.
     ///
     /// # Errors
-    /// Its path can be read in more than one way, or is none of the application's.
+    /// The path can be read in more than one way, or does not belong to the application.
     pub(crate) fn destination(&self, value: &[u8]) -> Result<Option<Vec<u8>>, TargetRefusal> {
         let Some((host, rest)) = parts(value) else { return Ok(None) };
         let is_own = |host: &(bool, &[u8])| self.client.iter().any(|own| is_same(*host, own));
@@ -63,7 +64,7 @@ impl AddressView<'_> {
         let unread = TargetRefusal::Ambiguous("The destination has no path");
         path::normalise(raw, &mut normal).map_err(|_| unread)?;
         let judged = JudgedPath::Normal(&normal);
-        // what an application would make of other readings was judged by no rule
+        // rules have judged only this reading, so the application must not find another one
         let ambiguous = match self.ambiguous {
             Ambiguous::Normalise => Ambiguous::Normalise,
             Ambiguous::Refuse | Ambiguous::Pass => Ambiguous::Refuse,
@@ -76,8 +77,9 @@ impl AddressView<'_> {
         Ok(Some(moved))
     }
 
-    /// The value of `If` with other addresses of resources, which stand in angle brackets outside of lists. Those that
-    /// are not the application's, or can be read in more than one way, stay as they are.
+    /// The value of `If` with the addresses of resources rewritten, which are in angle brackets
+    /// outside of lists. Addresses that do not belong to the application, or can be read in more than
+    /// one way, stay as they are.
     pub(crate) fn conditions(&self, value: &[u8]) -> Vec<u8> {
         let mut moved = Vec::with_capacity(value.len());
         let (mut depth, mut rest) = (0u32, value);
@@ -106,7 +108,8 @@ impl AddressView<'_> {
     }
 }
 
-/// An address of HTTP: whether its scheme is `https` and its host, if it has these, and what follows.
+/// The parts of an HTTP URL or a path: whether the scheme is `https`, and the host, if there is one;
+/// and the rest.
 #[expect(clippy::type_complexity, reason = "three words for one caller")]
 fn parts(value: &[u8]) -> Option<(Option<(bool, &[u8])>, &[u8])> {
     let value = value.trim_ascii();
@@ -123,7 +126,8 @@ fn parts(value: &[u8]) -> Option<(Option<(bool, &[u8])>, &[u8])> {
     Some((Some((is_https, host)), rest))
 }
 
-/// Whether the host of an address is one by which the client knows this server. The usual port of the scheme is none.
+/// Whether the host of a URL is one by which the client knows this server. The default port of the
+/// scheme counts as no port.
 fn is_same((is_https, host): (bool, &[u8]), own: &[u8]) -> bool {
     let usual: &[u8] = if is_https { b"443" } else { b"80" };
     let plain = |authority: &[u8]| {
@@ -178,7 +182,7 @@ mod tests {
             (&strip, &none, "//dav.example/dav/x", Ok(None)),
             (&strip, &none, "ftp://dav.example/dav/x", Ok(None)),
             (&strip, &none, "", Ok(None)),
-            // not the application's: it would take the path for one of its own
+            // the application would take this path for one of its own
             (
                 &strip,
                 &none,

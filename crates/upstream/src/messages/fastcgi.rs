@@ -2,10 +2,10 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `record.rs` | what is sent and received: records, names with values |
-//! | `params.rs` | what a script is told of a request |
-//! | `status.rs` | what php-fpm says of its workers |
-//! | `answer.rs` | what comes back: a head as CGI has it, a body, words for the log |
+//! | `record.rs` | the records that are sent and received, names with values |
+//! | `params.rs` | the parameters of a script for a request |
+//! | `status.rs` | the status page of php-fpm |
+//! | `answer.rs` | the answer: a head as CGI has it, a body, messages for the log |
 
 mod answer;
 mod params;

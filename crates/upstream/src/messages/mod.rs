@@ -1,16 +1,16 @@
-//! What is said between here and an application, in either direction: bytes in, bytes out.
+//! Messages between this server and an application, in either direction: bytes in, bytes out.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`target`] | the path that an upstream is asked for: the one that was judged |
-//! | [`request`] | the head of a request, as an upstream is told it |
-//! | [`response`] | the head of an answer, as the client is told it |
-//! | [`fastcgi`] | the same for applications that speak FastCGI |
-//! | [`client_url`] | how the client's address of a resource begins: host, port and the path that is stripped |
-//! | [`sent_fields`] | which fields about the client a trusted proxy has sent, as stages tell one another |
-//! | [`destination`] | addresses of resources in fields of WebDAV, as the application has them |
-//! | `cookies` | cookies in one field, perhaps without one that is not an application's business |
-//! | `names` | names of fields that mean something between here and an upstream |
+//! | [`request`] | the head of a request to an upstream |
+//! | [`response`] | the head of an upstream's answer, rewritten for the client |
+//! | [`fastcgi`] | requests and answers of applications that speak FastCGI |
+//! | [`client_url`] | the beginning of URLs as clients see them: host, port and the path that is stripped |
+//! | [`sent_fields`] | which fields about the client a trusted proxy has sent, for the next stage |
+//! | [`destination`] | addresses of resources in fields of WebDAV, rewritten for the application |
+//! | `cookies` | the cookies in one field, perhaps without one that is hidden from applications |
+//! | `names` | names of fields that have a meaning between this server and an upstream |
 //! | `text` | numbers and addresses as text |
 
 pub mod client_url;

@@ -1,28 +1,29 @@
-//! Names of fields that mean something between here and an upstream.
+//! Names of fields that have a meaning between this server and an upstream.
 
 use forebay_http::field::byte_of_variable;
 pub(crate) use forebay_http::field::is_same;
 
-/// What becomes of a client's field on its way to an upstream.
+/// How a client's field is treated on its way to an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldKind {
-    /// It is passed on.
+    /// Passed on.
     Plain,
-    /// It is about the connection, or written anew.
+    /// Left out: the field is about the connection, or written anew.
     Own,
-    /// It says which client a proxy speaks for, and is believed only from proxies that are trusted.
+    /// Names the client for which a proxy speaks; believed only from trusted proxies.
     Forwarding(Forwarding),
-    /// `Cookie`: all of them are one.
+    /// `Cookie`, whose fields are joined to one.
     Cookie,
     /// `Max-Forwards`
     MaxForwards,
     /// `Trailer`
     Trailer,
-    /// Where the request stands in a trace: passed on as it came, or told by this server, which stands there itself.
+    /// The position of the request in a trace: passed on as it came, or replaced if this server takes
+    /// part in the trace.
     Trace,
 }
 
-/// What proxies say about the client.
+/// The fields in which proxies describe the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Forwarding {
     /// `Forwarded`
@@ -41,16 +42,16 @@ pub(crate) enum Forwarding {
     RealIp,
     /// `X-Request-Id`
     RequestId,
-    /// Others of their family, which are passed on as they are.
+    /// Other fields whose names begin like these, which are passed on as they are.
     Other,
-    /// What was asked for, which is passed on as it is.
+    /// The URL that was asked for, which is passed on as it is.
     Url,
 }
 
-/// The longest of the names that are known.
+/// The length of the longest known name.
 const LONGEST: usize = 20;
 
-/// What becomes of a field with this name, however it is spelt.
+/// How a field of this name is treated, in upper or lower case.
 pub(crate) fn kind(name: &str) -> FieldKind {
     let mut buffer = [0u8; LONGEST];
     let len = name.len().min(LONGEST);
@@ -67,7 +68,7 @@ pub(crate) fn kind(name: &str) -> FieldKind {
             FieldKind::Own
         }
         b"content-length" | b"transfer-encoding" | b"http2-settings" => FieldKind::Own,
-        // what stages say to one another
+        // fields between stages of this server
         b"forebay-attempt" | b"forebay-class" | b"forebay-local" | b"forebay-overload"
         | b"forebay-port" | b"forebay-sent" | b"forebay-tunnel" => FieldKind::Own,
         b"cookie" => FieldKind::Cookie,
@@ -82,26 +83,26 @@ pub(crate) fn kind(name: &str) -> FieldKind {
         b"x-forwarded-host" => FieldKind::Forwarding(F::Host),
         b"x-forwarded-port" => FieldKind::Forwarding(F::Port),
         b"x-forwarded-prefix" => FieldKind::Forwarding(F::Prefix),
-        // some applications believe these more than the target
+        // some applications prefer these to the target
         b"x-original-url" | b"x-rewrite-url" => FieldKind::Forwarding(F::Url),
         b"x-forwarded" => FieldKind::Forwarding(F::Other),
         _ if begins.starts_with(b"x-forwarded-") => FieldKind::Forwarding(F::Other),
         _ if begins.starts_with(b"proxy-") => FieldKind::Own,
         _ => FieldKind::Plain,
     };
-    // not the field itself, only what some take for it
+    // the name only looks like a known field, which some applications take it for: it is left out
     if is_spelt_otherwise && kind != FieldKind::Plain { FieldKind::Own } else { kind }
 }
 
-/// Whether a person may set or remove this field of requests: what frames a message, or is about its
-/// connection, is not theirs.
+/// Whether an operator may not set or remove this field of requests, because it frames the message or
+/// is about its connection.
 pub fn is_own(name: &str) -> bool {
     matches!(kind(name), FieldKind::Own | FieldKind::Trailer | FieldKind::MaxForwards)
         && !is_same(name, "proxy")
 }
 
-/// Whether a field says which client a proxy speaks for, or how it calls a request: these are put
-/// together here.
+/// Whether a field describes the client for which a proxy speaks, or names the request: this server
+/// writes such fields itself.
 pub fn is_forwarding(name: &str) -> bool {
     matches!(kind(name), FieldKind::Forwarding(_))
 }

@@ -1,8 +1,8 @@
-//! What an upstream is told: the head of a request to an application, in HTTP/1.1.
+//! The head of a request to an upstream, in HTTP/1.1.
 //!
-//! Written anew from the head that was judged, never copied: the target in the form that rules went by,
-//! one host, one length, and about the client only what is known here or comes from a proxy that is
-//! trusted.
+//! The head is written anew from the head that was judged, never copied: the target in the form that
+//! rules were applied to, one host, one length, and about the client only what is known here or comes
+//! from a trusted proxy.
 
 use crate::messages::client_url::{self, ClientUrl};
 use crate::messages::cookies;
@@ -21,32 +21,32 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::ops::Range;
 
-/// The name under which requests and answers say that they came this way (`Via`).
+/// The name of this server in `Via`, in requests and answers.
 const PSEUDONYM: &str = "forebay";
 
-/// Under what name requests are known in several logs.
+/// The field with the id by which several logs know a request.
 const REQUEST_ID: &str = "X-Request-Id";
 
-/// The longest request id that is taken over, bytes.
+/// The length of the longest request id that is taken over.
 const MOST_ID_BYTES: usize = 128;
 
-/// What one may have besides letters and digits: it is to stand in a log as it is.
+/// The characters that an id may have besides letters and digits. They can be logged as they are.
 const IN_IDS: &[u8] = b"-_.:/+=@";
 
-/// Which host an upstream is told.
+/// The host that an upstream gets in the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HostSent {
-    /// The one that the client has asked for.
+    /// The host that the client has asked for.
     #[default]
     Client,
-    /// Its own address.
+    /// The upstream's own address.
     Upstream,
-    /// This one.
+    /// This name.
     Named(Box<str>),
 }
 
 impl HostSent {
-    /// The name that is told, if it is neither the client's host nor the upstream's address.
+    /// The name, if it is neither the client's host nor the upstream's address.
     pub fn named(&self) -> Option<&str> {
         match self {
             HostSent::Named(name) => Some(name),
@@ -55,28 +55,28 @@ impl HostSent {
     }
 }
 
-/// What a person decides about requests to an upstream.
+/// Settings of requests to an upstream, as an operator decides them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestSettings {
-    /// Which host it is told.
+    /// The host that the upstream gets.
     pub host: HostSent,
-    /// What paths begin with that it does not see.
+    /// The beginning of the client's paths, which the upstream does not see.
     pub strip: Base,
-    /// What paths begin with for it.
+    /// The beginning of the upstream's paths.
     pub prefix: Base,
-    /// What becomes of ambiguous paths.
+    /// How ambiguous paths are treated.
     pub ambiguous: Ambiguous,
-    /// Which address it is told in `Destination` and `If`.
+    /// The addresses that the upstream gets in `Destination` and `If`.
     pub destination: DestinationTold,
     /// Whether other protocols may be asked for (WebSocket).
     pub upgrade: bool,
-    /// Whether a tunnel is over when its client has ended its direction.
+    /// Whether a tunnel is over when the client has ended its direction.
     pub ends_with_client: bool,
     /// Whether each connection is for one request.
     pub close: bool,
-    /// Fields to set, each instead of what the client, or this proxy, says.
+    /// The fields to set, each instead of the client's or this proxy's own.
     pub set: Vec<(FieldName, SetValue)>,
-    /// Fields to leave out.
+    /// The fields to leave out.
     pub remove: Vec<FieldName>,
 }
 
@@ -87,17 +87,17 @@ impl RequestSettings {
     }
 }
 
-/// The value of a field, or a variable of a script, that is set.
+/// The value of a field, or of a variable of a script, that is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetValue<V = FieldValue> {
-    /// The same for every request.
+    /// A value that is the same for every request.
     Fixed(V),
-    /// That of the request's [values](UpstreamRequest::values) which has this number.
+    /// The one of the request's [values](UpstreamRequest::values) that has this number.
     OfRequest(usize),
 }
 
 impl<V: AsRef<str>> SetValue<V> {
-    /// What is told; `None` if that would be nothing of the request.
+    /// The value for a request; `None` if it would be empty.
     pub(crate) fn of<'v>(&'v self, request: &UpstreamRequest<'v>) -> Option<&'v [u8]> {
         match self {
             SetValue::Fixed(value) => Some(value.as_ref().as_bytes()),
@@ -108,37 +108,40 @@ impl<V: AsRef<str>> SetValue<V> {
     }
 }
 
-/// Which client asks, and how the request came here.
+/// The client of a request, and how the request came here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct From {
-    /// The connection's client: the peer, or what a trusted proxy has stated in a PROXY header. `0.0.0.0`
-    /// is a Unix socket.
+    /// The client of the connection: the peer, or the address that a trusted proxy has stated in a
+    /// PROXY header. `0.0.0.0` stands for a Unix socket.
     pub nearest: IpAddr,
-    /// The client, as trusted proxies tell it.
+    /// The client, as trusted proxies report it.
     pub client: IpAddr,
     /// Whether fields about the client come from a proxy that is trusted.
     pub is_trusted: bool,
-    /// Whether that proxy is a stage of this server, which tells some of them for each client.
+    /// Whether that proxy is a stage of this server, which sends some of these fields for every
+    /// client.
     pub is_of_stage: bool,
-    /// Whether the client came through TLS, as trusted proxies tell it: the scheme of the request.
+    /// Whether the client came through TLS, as trusted proxies report it: the scheme of the request.
     pub is_secure: bool,
     /// Whether the connection has TLS.
     pub nearest_is_secure: bool,
-    /// The port it came to; 0 if it was a Unix socket. It is told where the client has named no host: see
-    /// `client_url::port`.
+    /// The port that the request came to; 0 for a Unix socket. It is used where the client has named
+    /// no host: see `client_url::port`.
     pub port: u16,
-    /// Which fields about the client count, from a proxy that is trusted. The others are dropped.
+    /// The family of fields about the client that counts, from a trusted proxy. Other fields are
+    /// dropped.
     pub family: ForwardedFamily,
-    /// How many elements of `Forwarded`, from the last, such proxies have written.
+    /// The number of elements of `Forwarded`, from the last, that trusted proxies have written.
     pub elements: usize,
-    /// Whether applications are told `Forwarded`.
+    /// Whether applications get `Forwarded`.
     pub tells_forwarded: bool,
-    /// Whether trusted proxies name the client in a field of its own: no list of addresses counts.
+    /// Whether trusted proxies name the client in a field of its own, so that no list of addresses
+    /// counts.
     pub names_client: bool,
 }
 
 impl From {
-    /// What a trusted proxy says of the client's address.
+    /// What a trusted proxy says about the client's URL.
     pub(crate) fn client_url<'h>(&self, head: &Head<'h>) -> ClientUrl<'h> {
         match self.is_trusted {
             true => ClientUrl::of(head, self.family, self.elements),
@@ -146,7 +149,7 @@ impl From {
         }
     }
 
-    /// Whether a field about the client, which a proxy that is trusted has sent, counts.
+    /// Whether a field about the client that a trusted proxy has sent counts.
     pub(crate) fn believes(&self, field: Forwarding) -> bool {
         self.is_trusted
             && match field {
@@ -156,7 +159,7 @@ impl From {
             }
     }
 
-    /// The elements of `Forwarded` that trusted proxies have written, the first of them first.
+    /// The elements of `Forwarded` that trusted proxies have written, in order.
     fn elements<'h>(&self, head: &Head<'h>) -> Vec<Element<'h>> {
         let members = members_from_last(head).take(self.elements).filter_map(Element::parse);
         let mut elements: Vec<_> = members.collect();
@@ -164,8 +167,9 @@ impl From {
         elements
     }
 
-    /// Appends what applications are told in `Forwarded`: what trusted proxies have written, then an element of the
-    /// connection, whoever is behind its other end (RFC 7239 §4). Behind a stage it is of the client.
+    /// Appends the value of `Forwarded` for applications: what trusted proxies have written, then an
+    /// element for this connection and its peer (RFC 7239 §4). Behind a stage that element describes
+    /// the client.
     pub(crate) fn push_forwarded(&self, head: &Head<'_>, out: &mut Vec<u8>) {
         for element in self.elements(head) {
             element.write(out);
@@ -191,58 +195,61 @@ impl From {
     }
 }
 
-/// The scheme of what came through TLS, or did not.
+/// The scheme for a connection with or without TLS.
 pub(crate) fn scheme(is_secure: bool) -> &'static str {
     if is_secure { "https" } else { "http" }
 }
 
-/// A request that is to be passed on.
+/// A request to pass on.
 #[derive(Clone, Copy, Debug)]
 pub struct UpstreamRequest<'r> {
-    /// What the client sent.
+    /// The head that the client sent.
     pub head: &'r Head<'r>,
-    /// The normal form of its path, which rules went by.
+    /// The path that rules have judged.
     pub judged: JudgedPath<'r>,
-    /// The path that a rule has put in its place, decoded and free of detours.
+    /// The path that a rule has put in its place, decoded and without `.` and `..`.
     pub rewritten: Option<&'r [u8]>,
     /// The client, and how the request came.
     pub from: From,
-    /// Under what number it is known in logs, unless a trusted proxy has given it one: any that is not
-    /// guessed and does not come again.
+    /// The number of the request in logs, unless a trusted proxy has given it an id. It must be
+    /// unique and hard to guess.
     pub id: u128,
-    /// A cookie that the application is not told of.
+    /// The name of a cookie that is hidden from the application.
     pub hidden: Option<&'r str>,
-    /// Fields that stand for the client's: without a value, none does.
+    /// The fields that replace the client's. A field without a value is removed.
     pub given: &'r [FieldOverride],
-    /// Where it stands in a trace; `None` if the client's word for that is passed on as it is.
+    /// The position of the request in a trace; `None` if the client's own fields for that are passed
+    /// on.
     pub trace: Option<ToldTrace>,
-    /// The values of fields that are [set](RequestSettings::set) and differ from request to request, by their numbers.
+    /// The values of fields that are [set](RequestSettings::set) and differ from request to request,
+    /// by their numbers.
     pub values: &'r HeadValues,
 }
 
-/// A field that stands for the client's of the same name; without a value it is left out.
+/// A field that replaces the client's of the same name; without a value, that is removed.
 pub type FieldOverride = GivenField;
 
-/// What was written.
+/// The results of writing a head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenHead {
-    /// How the body is framed that is to follow.
+    /// The framing of the body that must follow.
     pub framing: Framing,
-    /// Whether the body is to wait for `100 Continue`.
+    /// Whether the body must wait for `100 Continue`.
     pub expects_continue: bool,
-    /// What may come back.
+    /// What the reader of the answer needs to know of the request.
     pub asked: ResponseContext,
-    /// Where in the output the request id stands; empty if there is none.
+    /// The position of the request id in the output; empty if there is none.
     pub id: Range<usize>,
-    /// The names of fields that others decide about: the client may not say them behind its body either.
+    /// The names of the fields that were [given](UpstreamRequest::given). The client's trailers may
+    /// not set them either.
     pub given: Box<[Box<str>]>,
 }
 
-/// Appends the head of `request` to `out`. `authority` is host and port of the upstream, as it would be
-/// asked for.
+/// Appends the head of `request` to `out`. `authority` is the host and port of the upstream, as a
+/// request names it.
 ///
 /// # Errors
-/// Why it is not passed on; `out` then holds nothing of it.
+/// Why the request is not passed on; `out` then holds nothing of it.
 pub fn write(
     request: &UpstreamRequest<'_>,
     authority: &str,
@@ -299,7 +306,7 @@ impl RequestWriter<'_> {
         Ok(WrittenHead { framing: head.framing, expects_continue, asked, id, given })
     }
 
-    /// Says whether `strip` has taken something from the path.
+    /// Writes the request line. Returns whether `strip` was removed from the path.
     fn request_line(&mut self) -> Result<bool, TargetRefusal> {
         let UpstreamRequest { head, judged, rewritten, .. } = self.request;
         self.out.extend_from_slice(head.method_text.as_bytes());
@@ -325,7 +332,8 @@ impl RequestWriter<'_> {
         line(self.out, "Host", told_host(request, authority, settings));
     }
 
-    /// Writes a field that has addresses of resources, as the application is told them. Says whether it is one.
+    /// Writes a field with addresses of resources, rewritten for the application. Returns whether the
+    /// field is such a one.
     fn addresses(&mut self, name: &str, value: &[u8]) -> Result<bool, TargetRefusal> {
         let DestinationTold::Upstream { is_tls } = self.settings.destination else {
             return Ok(false);
@@ -353,7 +361,7 @@ impl RequestWriter<'_> {
         Ok(true)
     }
 
-    /// The protocols that the application is asked for, ready for the field; empty if it is asked for none.
+    /// The protocols that the application is asked for, ready for the field; empty if there is none.
     fn upgrade(&self) -> Vec<u8> {
         match self.settings.upgrade {
             true => protocols(self.request.head, self.request.head.tunnel),
@@ -361,7 +369,8 @@ impl RequestWriter<'_> {
         }
     }
 
-    /// What the client says and may be passed on. Returns whether a trusted proxy has said `X-Forwarded-For`.
+    /// Writes the client's fields that may be passed on. Returns whether a trusted proxy has sent
+    /// `X-Forwarded-For`.
     fn client_fields(&mut self) -> Result<bool, TargetRefusal> {
         let UpstreamRequest { head, from, given, trace, .. } = self.request;
         let is_chunked = head.framing == Framing::Chunked;
@@ -380,9 +389,9 @@ impl RequestWriter<'_> {
                 FieldKind::Own => {}
                 FieldKind::Forwarding(field) if !from.believes(field) => {}
                 FieldKind::Forwarding(field) => match field {
-                    // put together with what is known here
+                    // joined with the address that is known here, later
                     Forwarding::For => said = true,
-                    // told below, once each: what holds here, too
+                    // written later, once each, with what is known here
                     Forwarding::Proto | Forwarding::RealIp | Forwarding::RequestId => {}
                     Forwarding::Host | Forwarding::Port | Forwarding::Prefix => {}
                     Forwarding::Forwarded => {}
@@ -391,7 +400,8 @@ impl RequestWriter<'_> {
                 FieldKind::MaxForwards => self.max_forwards(value)?,
                 FieldKind::Trailer if !is_chunked => {}
                 FieldKind::Trace if trace.is_some() => {}
-                // what is for this connection only; what is written here is not the client's to remove
+                // fields that `Connection` names are for this connection only; fields that this
+                // server writes cannot be removed so
                 _ if names_fields && is_named(head, name) => {}
                 FieldKind::Cookie if has_cookie => {}
                 FieldKind::Cookie => {
@@ -407,8 +417,8 @@ impl RequestWriter<'_> {
         Ok(said)
     }
 
-    /// HTTP/2 sends cookies one by one, and of several fields an application may look at one only
-    /// (RFC 9113 §8.2.3).
+    /// Joins all cookies. HTTP/2 sends cookies one by one, and an application may look at only one of
+    /// several fields (RFC 9113 §8.2.3).
     fn cookies(&mut self) {
         let UpstreamRequest { head, hidden, .. } = self.request;
         if let Some(cookies) = cookies::join(head.values(Name::Cookie), *hidden) {
@@ -416,7 +426,7 @@ impl RequestWriter<'_> {
         }
     }
 
-    /// RFC 9110 §7.6.2: only OPTIONS and TRACE have it.
+    /// Writes `Max-Forwards`, which is defined only for OPTIONS and TRACE (RFC 9110 §7.6.2).
     fn max_forwards(&mut self, value: &[u8]) -> Result<(), TargetRefusal> {
         if self.request.head.method != Method::Options {
             return Ok(());
@@ -432,8 +442,9 @@ impl RequestWriter<'_> {
         }
     }
 
-    /// Writes what the client's address of this begins with: scheme, host, port and the path that `strip` has
-    /// taken. All of it fits together, or an application would send clients where nothing is.
+    /// Writes the beginning of the client's URL: scheme, host, port and the path that `strip` has
+    /// removed. They must fit together, or the application would send clients to addresses that do
+    /// not exist.
     fn client_url(&mut self, is_stripped: bool) {
         let UpstreamRequest { head, from, .. } = self.request;
         let settings = self.settings;
@@ -459,7 +470,7 @@ impl RequestWriter<'_> {
             match (theirs.port, client_url::port(host, is_secure)) {
                 (Some(port), _) => line(self.out, "X-Forwarded-Port", port),
                 (None, Some(port)) => line(self.out, "X-Forwarded-Port", port),
-                // the application goes by the host that it is told as its own
+                // the application takes the host that it gets for its own
                 (None, None) => {}
             }
         }
@@ -471,7 +482,8 @@ impl RequestWriter<'_> {
         }
     }
 
-    /// Writes which client asks, and which way the request came. Returns where the request id stands.
+    /// Writes the client's address, and the way of the request. Returns the position of the request
+    /// id.
     fn forwarding(&mut self, said: bool, is_stripped: bool) -> Range<usize> {
         let UpstreamRequest { head, from, .. } = self.request;
         let settings = self.settings;
@@ -518,7 +530,7 @@ impl RequestWriter<'_> {
         self.request_id()
     }
 
-    /// The beginning of a list, with what trusted proxies have in it.
+    /// Begins a list, with the items of trusted proxies.
     fn list(&mut self, name: &str, with_theirs: bool) {
         self.out.extend_from_slice(name.as_bytes());
         self.out.extend_from_slice(b": ");
@@ -530,14 +542,14 @@ impl RequestWriter<'_> {
         }
     }
 
-    /// One more item of a list.
+    /// Begins one more item of a list.
     fn more(&mut self) {
         if !self.out.ends_with(b": ") {
             self.out.extend_from_slice(b", ");
         }
     }
 
-    /// The one that a trusted proxy has given, or a new one.
+    /// Writes the id that a trusted proxy has given, or a new one.
     fn request_id(&mut self) -> Range<usize> {
         if self.settings.changes(REQUEST_ID) {
             return 0..0;
@@ -555,7 +567,7 @@ impl RequestWriter<'_> {
         start..end
     }
 
-    /// Writes where the request stands in a trace, if this server does.
+    /// Writes the position of the request in a trace, if this server takes part in it.
     fn trace(&mut self) {
         let UpstreamRequest { head, trace, .. } = self.request;
         let Some(told) = trace else { return };
@@ -581,7 +593,7 @@ impl RequestWriter<'_> {
                 line_of(self.out, "Content-Length", |out| text::number(length, out));
             }
             Framing::Chunked => self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
-            // RFC 9110 §8.6
+            // RFC 9110 §8.6: a length of zero is sent for methods that expect a body
             Framing::None if wants_body || head.has(Name::ContentLength) => {
                 self.out.extend_from_slice(b"Content-Length: 0\r\n");
             }
@@ -614,7 +626,7 @@ impl RequestWriter<'_> {
     }
 }
 
-/// The host that the application is told.
+/// The host that the application gets.
 fn told_host<'w>(
     request: &'w UpstreamRequest<'_>,
     authority: &'w str,
@@ -623,13 +635,13 @@ fn told_host<'w>(
     let client = request.head.authority;
     match &settings.host {
         HostSent::Named(name) => name.as_bytes(),
-        // HTTP/1.0 need not name one
+        // HTTP/1.0 allows requests without a host
         HostSent::Client if !client.is_empty() => client,
         HostSent::Client | HostSent::Upstream => authority.as_bytes(),
     }
 }
 
-/// Whether a client wants to be told what follows the body of an answer (RFC 9110 §10.1.4).
+/// Whether a client wants the trailers of an answer (RFC 9110 §10.1.4).
 pub(crate) fn takes_trailers(head: &Head<'_>) -> bool {
     head.fields().any(|(name, value)| {
         name.eq_ignore_ascii_case("te")
@@ -639,8 +651,8 @@ pub(crate) fn takes_trailers(head: &Head<'_>) -> bool {
     })
 }
 
-/// The protocols that a client asks for and may have, ready for the field `Upgrade`; empty if there is none.
-/// HTTP/2 without TLS would let requests by that no rule has judged.
+/// The protocols that a client asks for and may have, ready for the field `Upgrade`; empty if there
+/// is none. HTTP/2 without TLS is left out: it would let requests pass that no rule has judged.
 pub(crate) fn protocols(head: &Head<'_>, tunnel: Option<Tunnel>) -> Vec<u8> {
     match tunnel {
         Some(Tunnel::WebSocket) => return Tunnel::WebSocket.token().as_bytes().to_vec(),
@@ -664,8 +676,7 @@ pub(crate) fn protocols(head: &Head<'_>, tunnel: Option<Tunnel>) -> Vec<u8> {
     protocols.join(b", ".as_slice())
 }
 
-/// The request id that a head has, if it has one and that is fit to be one. Whether its writer is
-/// believed, the caller knows.
+/// The valid request id of a head, if it has one. The caller knows whether its sender is trusted.
 pub fn valid_id<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
     let mut ids = head.fields().filter(|(name, _)| name.eq_ignore_ascii_case(REQUEST_ID));
     let (_, id) = ids.next()?;
@@ -674,7 +685,7 @@ pub fn valid_id<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
     (is_good && ids.next().is_none()).then_some(id)
 }
 
-/// What `Connection` says.
+/// The options of `Connection`.
 fn options<'h>(head: &Head<'h>) -> impl Iterator<Item = &'h [u8]> + use<'h> {
     let values = head.values(Name::Connection).flat_map(|value| value.split(|&b| b == b','));
     values.map(<[u8]>::trim_ascii).filter(|option| !option.is_empty())
@@ -693,7 +704,7 @@ fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends one field line, whose value is written by this.
+/// Appends one field line, whose value `write` writes.
 fn line_of(out: &mut Vec<u8>, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");

@@ -1,4 +1,4 @@
-//! What upstreams are told, and what they are never told.
+//! Requests as upstreams get them, and what must never be in them.
 
 use super::*;
 use forebay_http::head::{DecodedHead, FieldSpan, HeadLimits, Lines, ParsedHead};
@@ -19,14 +19,14 @@ const STRANGER: From = From {
     names_client: false,
 };
 
-/// One that is trusted, whose client has asked by https.
+/// A trusted proxy, whose client has asked by https.
 fn proxy() -> From {
     let client = "192.0.2.7".parse().unwrap();
     let nearest = "10.0.0.1".parse().unwrap();
     From { nearest, client, is_trusted: true, is_secure: true, ..STRANGER }
 }
 
-/// What comes of a head of HTTP/1.
+/// The head for the upstream that is made from a head of HTTP/1.
 fn told(
     text: &str,
     from: From,
@@ -62,7 +62,7 @@ fn told_of(
     let text = String::from_utf8_lossy(&out[7..]).into_owned();
     match written {
         Ok(mut written) => {
-            // whoever reads it finds a request, and the framing that was promised
+            // a recipient finds one request, with the framing that was promised
             let mut lines = Lines::new();
             let again = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
             let Ok(ParsedHead::Complete(again)) = again else { panic!("{text:?}: {again:?}") };
@@ -102,7 +102,7 @@ fn a_plain_request_is_passed_on() {
     assert_eq!(&text[written.id], "00000000000000000000000000000abc");
 }
 
-/// The lines of what comes of a head with these field lines besides its host.
+/// The field lines that are sent for a head with these field lines besides its host.
 fn fields(lines: &str, from: From, settings: &RequestSettings) -> Vec<String> {
     let text = format!("POST / HTTP/1.1\r\nHost: shop.example\r\n{lines}\r\n");
     let (text, _) = told(&text, from, settings).unwrap();
@@ -130,7 +130,7 @@ fn what_is_about_the_connection_is_not_passed_on() {
         "TE: gzip\r\nConnection: TE\r\n",
         "X-A: b\r\nConnection: close, x-a\r\n",
         "X-A: b\r\nConnection:\r\nConnection: ,X-A,\r\n",
-        // others read these as what they look like
+        // CGI and others confuse these with the fields that they look like
         "Content_Length: 5\r\n",
         "Transfer_Encoding: chunked\r\n",
         "X_Forwarded_For: 1.1.1.1\r\n",
@@ -155,7 +155,7 @@ fn a_client_cannot_remove_what_is_said_about_it() {
     )
     .unwrap();
     assert_eq!(text, format!("GET / HTTP/1.1\r\nHost: shop.example\r\n{OWN}\r\n"));
-    // nor what a trusted proxy in front has said
+    // the same for what a trusted proxy in front has said
     let lines = fields(
         "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nConnection: x-forwarded-for, \
          x-forwarded-proto\r\n",
@@ -206,7 +206,7 @@ fn trusted_proxies_are_believed_and_extended() {
         "it does not count: {lines:?}"
     );
     assert!(lines.contains(&"X-Forwarded-For: 2001:db8::1".to_owned()));
-    // an id that is none is replaced; it is that of the test then
+    // an invalid id is replaced, here by that of the test
     assert!(!lines.iter().any(|line| line.starts_with("X-Request-Id")));
 }
 
@@ -250,7 +250,7 @@ fn of_two_families_one_counts() {
         ];
         assert_eq!(text.trim_end().lines().skip(1).collect::<Vec<_>>(), expected, "{elements}");
     }
-    // strangers are told of, and behind a stage the client is
+    // strangers are described in `Forwarded`, and behind a stage the client is
     let stranger = From { family: ForwardedFamily::Forwarded, tells_forwarded: true, ..STRANGER };
     let of = |from| fields(forwarded, from, &RequestSettings::default());
     let line = "Forwarded: for=203.0.113.9;host=shop.example;proto=http".to_owned();
@@ -303,7 +303,7 @@ fn an_upstream_is_told_one_url() {
     }
 }
 
-/// What proxies have put together is not passed on beside the answer.
+/// A list that proxies have put together is not passed on beside the right value.
 #[test]
 fn an_upstream_is_told_one_scheme() {
     for lines in [
@@ -407,7 +407,7 @@ fn the_host_is_the_clients_or_another() {
     assert_eq!(host(HostSent::Client, "/"), "GET / HTTP/1.1 Host: shop.example:8080");
     assert_eq!(host(HostSent::Upstream, "/"), "GET / HTTP/1.1 Host: 10.0.0.1:9000");
     assert_eq!(host(HostSent::Named("app".into()), "/"), "GET / HTTP/1.1 Host: app");
-    // the target has the last word, and becomes a path
+    // the target takes precedence over `Host`, and becomes a path
     assert_eq!(host(HostSent::Client, "http://a.example?q"), "GET /?q HTTP/1.1 Host: a.example");
 }
 
@@ -433,7 +433,7 @@ fn fields_are_set_and_removed() {
          X-Real-IP: 203.0.113.9\r\nX-User: nobody\r\nX-Forwarded-Proto: https\r\n\r\n"
     );
     assert_eq!(written.id, 0..0);
-    // what is told fits together
+    // the fields about the client fit together
     let https = SetValue::Fixed(FieldValue::parse("https").unwrap());
     let set = vec![(name("X-Forwarded-Proto"), https)];
     let settings = RequestSettings { set, ..RequestSettings::default() };
@@ -516,8 +516,8 @@ fn a_path_that_a_rule_has_made_is_sent() {
 }
 
 proptest! {
-    /// Whatever fields a client sends, the upstream reads one request, with one host, and about the
-    /// client only what is known.
+    /// For all fields that a client sends: the upstream reads one request, with one host, and about
+    /// the client only what is known.
     #[test]
     fn no_field_smuggles(
         fields in prop::collection::vec(

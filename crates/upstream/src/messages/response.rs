@@ -1,5 +1,5 @@
-//! What a client is told of an upstream's answer: its head, bounded and checked, without what was for
-//! the connection to the upstream only; and with addresses that lead back here.
+//! The head of an upstream's answer, rewritten for the client: bounded and checked, without fields
+//! for the connection to the upstream, and with addresses that lead to this server.
 
 mod moved;
 
@@ -12,17 +12,17 @@ use forebay_http::response::{
 };
 use std::borrow::Cow;
 
-/// The field of an answer that says for how many milliseconds the request has waited before it was worked on.
+/// The field of an answer with the milliseconds that the request has waited before it was worked on.
 pub const DELAY: &str = "Forebay-Delay";
 
-/// The field by which a stage says that the agent has refused a request in it.
+/// The field by which a stage reports that the agent has refused a request there.
 pub const REFUSED: &str = "Forebay-Refused";
 
-/// Interim answers to one request, at most: an upstream that sends nothing else would keep it for ever.
+/// The largest number of interim answers to one request. An upstream that sends nothing else would
+/// keep it for ever.
 const MOST_INTERIM: u8 = 32;
 
-/// Reads the heads that answer one request: any number of interim ones within a bound, then the final
-/// one.
+/// Reads the heads that answer one request: interim ones, up to a limit, then the final one.
 #[derive(Clone, Debug)]
 pub struct ResponseReader {
     asked: ResponseContext,
@@ -30,19 +30,19 @@ pub struct ResponseReader {
     interim: u8,
 }
 
-/// What the bytes held.
+/// The result of reading some bytes.
 #[derive(Debug)]
 pub enum HeadRead<'h> {
-    /// The beginning of a head; it is to be given again with what follows.
+    /// The head is not complete; it must be passed again with what follows.
     More,
-    /// An answer that another one follows (`100 Continue`, `103 Early Hints`).
+    /// An interim answer, which another one follows (`100 Continue`, `103 Early Hints`).
     Interim(Response<'h>),
-    /// The answer.
+    /// The final answer.
     Final(Response<'h>),
 }
 
 impl ResponseReader {
-    /// For the answer to a request.
+    /// A reader for the answer to one request.
     pub fn new(asked: ResponseContext, limits: ResponseHeadLimits) -> ResponseReader {
         ResponseReader { asked, limits, interim: 0 }
     }
@@ -50,7 +50,7 @@ impl ResponseReader {
     /// Reads the head at the start of `bytes`, which is where the last one ended.
     ///
     /// # Errors
-    /// Why the upstream cannot be understood, which the client is told with 502.
+    /// Why the upstream cannot be understood. The client gets 502.
     pub fn read<'h>(
         &mut self,
         bytes: &'h [u8],
@@ -70,21 +70,22 @@ impl ResponseReader {
     }
 }
 
-/// What an answer says to this proxy.
+/// Instructions of an answer to this proxy, and what it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Notes<'h> {
-    /// The path of the site whose file is to be sent instead (`X-Accel-Redirect`).
+    /// The path of the site whose file is sent instead (`X-Accel-Redirect`).
     pub accel_redirect: Option<&'h [u8]>,
-    /// Whether it may be kept back until there is more of it (`X-Accel-Buffering`).
+    /// Whether the answer may be held back until there is more of it (`X-Accel-Buffering`).
     pub buffering: Option<bool>,
-    /// It has a `Date`, which stands.
+    /// Whether the answer has a `Date`, which is kept.
     pub has_date: bool,
-    /// It has a `Server`, which stands.
+    /// Whether the answer has a `Server`, which is kept.
     pub has_server: bool,
 }
 
-/// Fields that stand once in an answer (RFC 9110, 9111; RFC 6797 §7.1; RFC 6266 §4.1), in small letters. No CORS
-/// fields: a browser refuses what it has two of, and is not to be given one of them.
+/// The fields that may be in an answer only once (RFC 9110, 9111; RFC 6797 §7.1; RFC 6266 §4.1), in
+/// lower case. CORS fields are not among them: a browser refuses an answer that has one twice, and
+/// must not get just one of the two.
 const SINGLE: [&str; 13] = [
     "age",
     "content-disposition",
@@ -101,7 +102,7 @@ const SINGLE: [&str; 13] = [
     "strict-transport-security",
 ];
 
-/// Which of them are so long: a bit each.
+/// The single fields by the length of their names: a bit for each.
 const OF_LENGTH: [u16; 32] = {
     let (mut of_length, mut at) = ([0; 32], 0);
     while at < SINGLE.len() {
@@ -111,14 +112,14 @@ const OF_LENGTH: [u16; 32] = {
     of_length
 };
 
-/// Which of them there have been.
+/// The single fields that were seen.
 #[derive(Default)]
 struct SeenSingles(u16);
 
 impl SeenSingles {
-    /// Whether this is one of them, and not the first of its name.
+    /// Whether this is a single field that was seen before.
     fn is_again(&mut self, name: &str) -> bool {
-        // there are two of a length at most, and most names are as long as none
+        // at most two of them have the same length, and most names have another length
         let mut left = OF_LENGTH.get(name.len()).copied().unwrap_or_default();
         while left != 0 {
             let (at, bit) = (left.trailing_zeros() as usize, left & left.wrapping_neg());
@@ -133,9 +134,9 @@ impl SeenSingles {
     }
 }
 
-/// Gives `each` the fields that a client is told, in order. What frames the body is not among them: see
-/// [`Framed`]. Of a field that stands once, and stands more often here, the first is told, as nginx has it: what a
-/// client makes of two nobody knows.
+/// Passes the fields for the client to `each`, in order. Fields that frame the body are not among
+/// them: see [`Framed`]. Of a field that may be there only once, the first counts, as in nginx: what
+/// a client makes of two is unknown.
 pub fn fields<'h>(
     response: &Response<'h>,
     moved: Option<&Moved<'_>>,
@@ -145,6 +146,7 @@ pub fn fields<'h>(
     let mut singles = SeenSingles::default();
     for (name, value) in response.fields() {
         let is = |other: &str| name.eq_ignore_ascii_case(other);
+        // the length rules out most names before any comparison
         match name.len() {
             _ if singles.is_again(name) => continue,
             2 if is("te") => continue,
@@ -157,7 +159,7 @@ pub fn fields<'h>(
             15 if is(REFUSED) => continue,
             14 if is("content-length") => continue,
             16 if is("x-accel-redirect") => {
-                // the first counts, as of what stands once
+                // the first counts, as with single fields
                 notes.accel_redirect.get_or_insert(value);
                 continue;
             }
@@ -193,33 +195,33 @@ fn begins(name: &str, start: &str) -> bool {
     name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start))
 }
 
-/// What `Connection` says.
+/// The options of `Connection`.
 fn options<'h>(response: &Response<'h>) -> impl Iterator<Item = &'h [u8]> {
     let values = response.values("connection").flat_map(|value| value.split(|&b| b == b','));
     values.map(<[u8]>::trim_ascii).filter(|option| !option.is_empty())
 }
 
-/// How an answer is framed for the client.
+/// The framing of an answer for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framed {
-    /// It has no body. Of one that is left out, because the request was HEAD or the client has it (304),
-    /// perhaps how long it would be.
+    /// The answer has no body. If the body is left out, because the request was HEAD or the client
+    /// has it (304), the number is its length, if known.
     None(Option<u64>),
-    /// So many bytes, no more and no less.
+    /// A body of exactly this many bytes.
     Sized(u64),
     /// Chunks; in HTTP/2 the stream ends where the last one does.
     Chunked,
-    /// Until the connection is closed, for clients that know no chunks.
+    /// A body until the connection is closed, for clients without chunks.
     UntilClose,
-    /// Another protocol, both ways.
+    /// Another protocol in both directions.
     Upgraded,
 }
 
 impl Framed {
-    /// For a client that speaks this version.
+    /// The framing for a client that speaks this version.
     pub fn of(response: &Response<'_>, client: Version) -> Framed {
         match response.body {
-            // RFC 9110 §8.6: neither an interim answer nor a 204 may have it
+            // RFC 9110 §8.6: neither an interim answer nor a 204 may have a `Content-Length`
             BodyFraming::None if matches!(response.status, 100..200 | 204) => Framed::None(None),
             BodyFraming::None => Framed::None(response.content_length),
             BodyFraming::Sized(length) => Framed::Sized(length),
@@ -231,7 +233,7 @@ impl Framed {
         }
     }
 
-    /// Appends the field that says so in HTTP/1, if there is one.
+    /// Appends the field for this framing in HTTP/1, if there is one.
     pub fn write(self, out: &mut Vec<u8>) {
         match self {
             Framed::None(Some(length)) | Framed::Sized(length) => {

@@ -1,15 +1,16 @@
-//! Which fields about the client a trusted proxy has sent, as one stage tells the next.
+//! The fields about the client that a trusted proxy has sent, as one stage reports them to the next.
 
 use crate::messages::names::{FieldKind, Forwarding, kind};
 use forebay_http::forwarded::ForwardedFamily;
 use forebay_http::head::Head;
 
-/// The field that says which fields about the client a trusted proxy has sent: a stage tells some of them for each client,
-/// or as `Forwarded` has them, and a script is told of no other than the proxy has sent.
+/// The field that lists which fields about the client a trusted proxy has sent. A stage sends some of
+/// these for every client, or converts them to `Forwarded`; a script, however, must get only those
+/// that the proxy has sent.
 pub(crate) const FIELD: &str = "Forebay-Sent";
 
-/// The names of the fields about the client that a trusted proxy has sent and that count, of those that a script is told
-/// only then. From a stage they are as the stage before says.
+/// The names of the fields about the client that a trusted proxy has sent and that count, as far as
+/// scripts get them only then. Behind a stage, the list of the stage before is used instead.
 pub fn names(head: &Head<'_>, counts: ForwardedFamily) -> Vec<u8> {
     let mut names: Vec<&str> = Vec::new();
     for (field, _) in head.fields().filter(|_| counts == ForwardedFamily::XForwarded) {
@@ -19,15 +20,15 @@ pub fn names(head: &Head<'_>, counts: ForwardedFamily) -> Vec<u8> {
     names.join(", ").into_bytes()
 }
 
-/// What the stage before says of [`names`].
+/// The value of [`names`] from the stage before.
 pub fn before<'h>(head: &Head<'h>) -> &'h [u8] {
     let mut fields = head.fields();
     let found = fields.find(|(name, _)| name.eq_ignore_ascii_case(FIELD));
     found.map_or(&[], |(_, value)| value)
 }
 
-/// Whether a trusted proxy has sent a field about the client, as the stage before says; of those of which the stage says
-/// nothing, that is so if they are there.
+/// Whether a trusted proxy has sent a field about the client, as the stage before says. Kinds of
+/// fields that stages do not list count as sent whenever they are there.
 pub(crate) fn has(head: &Head<'_>, asked: Forwarding) -> bool {
     let Some(name) = name_of(asked) else { return true };
     let mut names = before(head).split(|&byte| byte == b',').map(<[u8]>::trim_ascii);

@@ -1,39 +1,40 @@
-//! The target an upstream is asked for: the one that was judged, never another form of it.
+//! The target that an upstream is asked for: the path that was judged, never another form of it.
 //!
-//! Rules go by the normal form of a path: decoded, without detours. An application that takes `//` or
-//! `%2e%2e` for something else would be asked for what was not judged. So a path whose form is
-//! ambiguous is refused, or the application is told its normal form; and whatever is sent, its normal
-//! form is the one that was judged. Where paths are passed as they came, all their readings were.
+//! Rules are applied to the normal form of a path: decoded, without `.` and `..`. An application that
+//! reads `//` or `%2e%2e` in another way would be asked for something that was not judged. So a path
+//! whose form is ambiguous is refused, or sent in its normal form. Whatever is sent has the normal
+//! form that was judged. Where paths are passed as they came, all their readings were judged.
 
 use forebay_http::path;
 use forebay_http::readings::{PathReadings, is_ambiguous};
 use std::fmt;
 
-/// What becomes of a path that can be read in more than one way: with `//`, with an encoded slash or backslash, or with
-/// segments `.` or `..`, encoded or not. Control bytes are always refused.
+/// How a path that can be read in more than one way is treated: one with `//`, with an encoded slash
+/// or backslash, or with segments `.` or `..`, encoded or not. Control bytes are always refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ambiguous {
-    /// 400.
+    /// The request is refused with 400.
     #[default]
     Refuse,
-    /// The upstream is told the normal form. There is none with an encoded slash or backslash: 400.
+    /// The upstream gets the normal form. A path with an encoded slash or backslash has none, and is
+    /// refused with 400.
     Normalise,
-    /// The upstream is told what was sent, if rules allow all [readings](PathReadings) of it. There are none with
-    /// segments `.` or `..`: 400.
+    /// The upstream gets the path as it was sent, if rules allow all [readings](PathReadings) of it.
+    /// A path with segments `.` or `..` has no such readings, and is refused with 400.
     Pass,
 }
 
-/// The path that rules have judged.
+/// A path that rules have judged.
 #[derive(Clone, Copy, Debug)]
 pub enum JudgedPath<'j> {
-    /// By its normal form.
+    /// A path that was judged by its normal form.
     Normal(&'j [u8]),
-    /// By all its readings.
+    /// A path that was judged by all its readings.
     Readings(&'j PathReadings),
 }
 
 impl JudgedPath<'_> {
-    /// Whether all its readings begin in the same way: with this base, or none of them.
+    /// Whether either all readings of the path begin with this base, or none does.
     fn is_one_beneath(self, base: &Base) -> bool {
         match self {
             JudgedPath::Normal(_) => true,
@@ -54,7 +55,7 @@ impl Base {
     /// Reads `/api` or `/api/`, decoded.
     ///
     /// # Errors
-    /// [`BaseError`] for what is no path without detours and stars.
+    /// [`BaseError`] if the text is no path, or has `.`, `..` or stars.
     pub fn parse(text: &str) -> Result<Base, BaseError> {
         let inside = text.strip_prefix('/').ok_or(BaseError)?;
         let inside = inside.strip_suffix('/').unwrap_or(inside);
@@ -64,23 +65,23 @@ impl Base {
         is_good.then(|| Base(format!("/{inside}").into())).ok_or(BaseError)
     }
 
-    /// Decoded, without a slash at its end; empty if there is none.
+    /// The base, decoded, without a slash at its end; may be empty.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is none.
+    /// Whether the base is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a decoded path is this one or beneath it.
+    /// Whether a decoded path is the base or beneath it.
     fn has(&self, path: &[u8]) -> bool {
         let rest = path.strip_prefix(self.0.as_bytes());
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
     }
 
-    /// How many bytes of `raw`, a path as it is sent, are this beginning of it.
+    /// The number of bytes of `raw`, a path as it is sent, that are this base.
     pub(crate) fn len_in(&self, raw: &[u8]) -> Option<usize> {
         let mut at = 0;
         for &wanted in self.0.as_bytes() {
@@ -100,7 +101,7 @@ impl fmt::Display for Base {
     }
 }
 
-/// It is no beginning of paths.
+/// The error for a text that is no base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BaseError;
 
@@ -112,21 +113,21 @@ impl fmt::Display for BaseError {
 
 impl std::error::Error for BaseError {}
 
-/// Why an upstream is not asked. All of it is the client's fault.
+/// Why a request is not passed on. In all cases the client is to blame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetRefusal {
-    /// The path can be read in more than one way, and that is refused; says how. 400.
+    /// The path can be read in more than one way, and that is refused; the text says how. 400.
     Ambiguous(&'static str),
     /// The method is not for a gateway: CONNECT, TRACE. 405.
     Method,
-    /// `Max-Forwards` says that this is where the request ends: it is answered here.
+    /// `Max-Forwards` ends the request here, and this server answers it.
     LastHop,
-    /// The resource that something is to be copied or moved to is not the application's (RFC 4918 §9.8.5). 502.
+    /// The destination of a COPY or MOVE does not belong to the application (RFC 4918 §9.8.5). 502.
     Elsewhere,
 }
 
 impl TargetRefusal {
-    /// The status that answers it.
+    /// The status of the answer.
     pub fn status(self) -> u16 {
         match self {
             TargetRefusal::Ambiguous(_) => 400,
@@ -136,7 +137,7 @@ impl TargetRefusal {
         }
     }
 
-    /// What is wrong, in a few words for the client and the log.
+    /// The reason in a few words, for the client and the log.
     pub fn reason(self) -> &'static str {
         match self {
             TargetRefusal::Ambiguous(what) => what,
@@ -159,15 +160,16 @@ const HOST: TargetRefusal = TargetRefusal::Ambiguous(
     "Without what `strip` takes away the path could name a host; see `ambiguous`",
 );
 
-/// Whether who reads the path `raw`, as it came, finds nothing else in it than its normal form, which was judged.
+/// Checks that the path `raw`, as it came, cannot be read as anything else than its normal form,
+/// which was judged.
 ///
 /// # Errors
-/// What could be read in another way.
+/// The path could be read in another way.
 pub fn has_one_reading(raw: &[u8], normal: &[u8]) -> Result<(), TargetRefusal> {
     push(raw, JudgedPath::Normal(normal), Ambiguous::Refuse, &mut Vec::with_capacity(raw.len()))
 }
 
-/// Appends the path `raw`, as it came, which was judged so.
+/// Appends the path `raw`, as it came; `judged` is how rules have judged it.
 pub(crate) fn push(
     raw: &[u8],
     judged: JudgedPath<'_>,
@@ -225,6 +227,7 @@ pub(crate) fn push(
         }
         rest = &rest[end + 1..];
     }
+    // normalised once more by the code that rules use: whatever was done above, only what was judged is sent
     is_judged(&out[begin..], normal)
 }
 
@@ -238,7 +241,7 @@ pub(crate) fn push_made(made: &[u8], out: &mut Vec<u8>) -> Result<(), TargetRefu
     is_judged(&out[begin..], made)
 }
 
-/// Whether what is about to be sent is what was judged.
+/// Checks that the path that is about to be sent is the one that was judged.
 fn is_judged(sent: &[u8], normal: &[u8]) -> Result<(), TargetRefusal> {
     let mut again = Vec::with_capacity(normal.len());
     match path::normalise(sent, &mut again) {
@@ -247,7 +250,8 @@ fn is_judged(sent: &[u8], normal: &[u8]) -> Result<(), TargetRefusal> {
     }
 }
 
-/// Replaces the beginning of the path that `out` ends with, which was judged so. Says whether the path begins so.
+/// Replaces the beginning `strip` of the path at the end of `out` by `prefix`. Returns whether the
+/// path begins with `strip`.
 pub(crate) fn rebase(
     begin: usize,
     judged: JudgedPath<'_>,
@@ -272,14 +276,14 @@ pub(crate) fn rebase(
     Ok(true)
 }
 
-/// Takes the last segment out again.
+/// Removes the last segment.
 fn up(begin: usize, out: &mut Vec<u8>) -> Result<(), TargetRefusal> {
     let parent = out[begin..out.len() - 1].iter().rposition(|&b| b == b'/');
     out.truncate(begin + parent.ok_or(NOT_JUDGED)? + 1);
     Ok(())
 }
 
-/// The byte at the start of `raw`, which may be encoded, and how many bytes say it.
+/// The first byte of `raw`, which may be percent-encoded, and the length of its encoding.
 fn decoded(raw: &[u8]) -> Option<(u8, usize)> {
     let digit = |at: usize| char::from(*raw.get(at)?).to_digit(16);
     match *raw.first()? {
@@ -291,13 +295,14 @@ fn decoded(raw: &[u8]) -> Option<(u8, usize)> {
     }
 }
 
-/// How many dots a segment is made of, encoded or not, if it is `.` or `..`.
+/// The number of dots of a segment that is `.` or `..`, encoded or not.
 fn dots(segment: &[u8]) -> Option<usize> {
     let (count, rest) = leading_dots(segment);
     (rest.is_empty() && (1..=2).contains(&count)).then_some(count)
 }
 
-/// Some applications leave out what follows a semicolon in a segment: `..;x` is `..` for them.
+/// Whether a segment is dots with a parameter. Some applications ignore what follows a semicolon in a
+/// segment: `..;x` is `..` for them.
 fn has_dots_with_parameter(segment: &[u8]) -> bool {
     let (count, rest) = leading_dots(segment);
     (1..=2).contains(&count) && decoded(rest).is_some_and(|(byte, _)| byte == b';')
@@ -311,8 +316,9 @@ fn leading_dots(segment: &[u8]) -> (usize, &[u8]) {
     (count, rest)
 }
 
-/// Appends a segment in its normal form (RFC 3986 §6.2.2): what need not be encoded is not, what must
-/// be is, and what means something else when it is encoded stays as it is.
+/// Appends a segment in its normal form (RFC 3986 §6.2.2): characters that need no encoding are
+/// decoded, those that need one are encoded, and those that mean something else when they are encoded
+/// stay as they are.
 fn push_segment(segment: &[u8], out: &mut Vec<u8>) {
     let mut rest = segment;
     while let Some((byte, len)) = decoded(rest) {
@@ -328,7 +334,7 @@ fn push_segment(segment: &[u8], out: &mut Vec<u8>) {
         }
         rest = &rest[len..];
     }
-    // what is no encoding has no normal form, and was refused before
+    // an invalid encoding has no normal form, and was refused before
     out.extend_from_slice(rest);
 }
 
@@ -337,7 +343,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What an upstream is asked for, if the path can be judged at all.
+    /// The path that an upstream is asked for, if the path can be judged at all.
     fn sent(raw: &str, ambiguous: Ambiguous) -> Result<String, u16> {
         let mut normal = Vec::new();
         path::normalise(raw.as_bytes(), &mut normal).map_err(|error| error.status())?;
@@ -468,7 +474,8 @@ mod tests {
     }
 
     proptest! {
-        /// An application that decodes what is sent, as often as a URI is decoded, finds what was judged.
+        /// For all paths: an application that decodes what is sent, as often as a URI is decoded,
+        /// finds what was judged.
         #[test]
         fn what_is_sent_is_what_was_judged(
             raw in prop_oneof![
@@ -494,7 +501,7 @@ mod tests {
             }
         }
 
-        /// A path that a rule has made arrives as it was made.
+        /// For all paths that a rule makes: the application finds the path as it was made.
         #[test]
         fn what_was_made_is_sent(made in "/[a-c%/.;? \\\\ü]{0,10}") {
             let mut out = Vec::new();

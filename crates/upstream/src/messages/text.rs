@@ -1,5 +1,5 @@
-//! Numbers and addresses as text. A request has several of them, and for each a formatter takes longer than the
-//! rest of its line.
+//! Numbers and addresses as text. Each request has several of them, and the standard formatter takes
+//! longer for one than the rest of its line takes.
 
 pub(crate) use forebay_http::decimal::push as number;
 use std::io::Write;
@@ -11,7 +11,7 @@ const DIGITS: [u8; 16] = *b"0123456789abcdef";
 pub(crate) fn address(ip: IpAddr, out: &mut Vec<u8>) {
     match ip {
         IpAddr::V4(ip) => {
-            // each request has it twice or more
+            // written by hand because each request has an IPv4 address at least twice
             let (mut text, mut len) = ([0; 16], 0);
             for octet in ip.octets() {
                 let digits = [octet / 100, octet / 10 % 10, octet % 10];

@@ -1,14 +1,15 @@
-//! Requests that wait for an upstream, while all have as much under way as they may: one queue for the
-//! whole process, in the order of the ready queues (rank, floors, clients by turns).
+//! The queue of requests that wait while all upstreams have as many under way as they may. There is
+//! one queue for the whole process, in the order of the ready queues (rank, floors, clients in turn).
 //!
-//! A request that comes when as many wait as may takes the place of another, if there is one that gives
-//! way:
+//! A request that comes while the queue is full takes the place of another, if one gives way:
 //!
 //! 1. the last that came of the lowest rank below its own. A rank with a share keeps that part of the
 //!    places, and takes it back from any other;
-//! 2. the last of a client of its own rank that has more than it among the [last](LOOKED_AT) that came.
+//! 2. the last of a client of its own rank that has more requests than its own client among the
+//!    [last](LOOKED_AT) that came.
 //!
-//! An agent may bound each rank besides, by what is unfinished of it: what waits and what is under way.
+//! An agent may also limit each rank, by its number of unfinished requests: those that wait and those
+//! under way.
 
 use crate::group::MemberIndex;
 use forebay_control::ranked::{Key, MOST_RANKS, Ranked, Turn};
@@ -16,47 +17,47 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 
-/// So many of a rank are looked at for a client that gives way.
+/// How many requests of a rank are examined to find a client that gives way.
 pub const LOOKED_AT: usize = 32;
 
 /// The rank and the client of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestOwner {
-    /// Served in this order: 0 is first.
+    /// The rank: requests are served in this order, 0 first.
     pub rank: u8,
-    /// The client, as a number of its own.
+    /// The client, as a number that identifies it.
     pub client: u64,
 }
 
-/// What is asked for: an upstream for a request.
+/// A request for a place at an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asking {
-    /// Its rank and client.
+    /// The rank and client of the request.
     pub owner: RequestOwner,
     /// The [hash](crate::group::balance::hash) of what the request is balanced by.
     pub key: u64,
-    /// Which one it is to be; most may be any.
+    /// Restrictions on the upstream; `None` if any will do, as for most requests.
     pub choice: Option<Box<MemberChoice>>,
 }
 
-/// Which upstream a request is for.
+/// Restrictions on the upstream for a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberChoice {
-    /// Those that were asked before, which are asked again only if there is no other.
+    /// The upstreams that were asked before; they are asked again only if there is no other.
     pub tried: Vec<MemberIndex>,
-    /// The one that it is asked of if that may be asked and has room.
+    /// The preferred upstream, if it may be asked and has room.
     pub wanted: Option<MemberIndex>,
-    /// It is asked of another now, or of none.
+    /// Whether the request goes to another upstream than those it was asked of, now or never.
     pub only_others: bool,
 }
 
 impl Asking {
-    /// For any upstream.
+    /// A request for any upstream.
     pub fn new(owner: RequestOwner, key: u64) -> Asking {
         Asking { owner, key, choice: None }
     }
 
-    /// For this one, if there is one to be had.
+    /// The same request, with this preferred upstream.
     #[must_use]
     pub fn wanting(self, wanted: Option<MemberIndex>) -> Asking {
         match wanted {
@@ -65,13 +66,13 @@ impl Asking {
         }
     }
 
-    /// For one that is chosen so.
+    /// The same request, with these restrictions.
     #[must_use]
     pub fn of(self, choice: MemberChoice) -> Asking {
         Asking { choice: Some(Box::new(choice)), ..self }
     }
 
-    /// Those that were asked before.
+    /// The upstreams that were asked before.
     pub fn tried(&self) -> &[MemberIndex] {
         self.choice.as_ref().map_or(&[], |choice| &choice.tried)
     }
@@ -85,8 +86,8 @@ impl Asking {
     }
 }
 
-/// Names one that waits: those of lower ranks are greater, and so are those that came later. The rank is in the first
-/// eight bits.
+/// The identity of a waiting request. Requests of lower ranks have greater ids, and so have those
+/// that came later. The rank is in the first eight bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WaiterId(NonZeroU64);
 
@@ -101,7 +102,7 @@ impl WaiterId {
         (self.0.get() >> WaiterId::NUMBER_BITS) as u8
     }
 
-    /// All of a rank.
+    /// The range of all ids of a rank.
     fn all_of(rank: u8) -> RangeInclusive<WaiterId> {
         let last = NonZeroU64::MAX.get() >> (u64::BITS - WaiterId::NUMBER_BITS);
         let last = NonZeroU64::new(last).unwrap_or(NonZeroU64::MIN);
@@ -109,35 +110,35 @@ impl WaiterId {
     }
 }
 
-/// One that waits.
+/// A waiting request.
 #[derive(Debug)]
 pub struct QueuedRequest<T> {
-    /// What it asks for.
+    /// The place that it asks for.
     pub asking: Asking,
-    /// Since when, in nanoseconds.
+    /// When the wait began, in nanoseconds.
     pub since_ns: u64,
-    /// Which request is told.
+    /// The means to notify the request.
     pub item: T,
 }
 
-/// What was counted of a rank since there is this queue.
+/// The counts of a rank since the queue was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounts {
-    /// Requests that came.
+    /// The number of requests that came.
     pub offered: u64,
-    /// Those of them that an agent's limit refused.
+    /// The number of these that an agent's limit refused.
     pub refused: u64,
-    /// Those that were begun.
+    /// The number of requests that were begun.
     pub began: u64,
-    /// How long those had waited in all.
+    /// The total time that these had waited.
     pub waited_ns: u64,
-    /// Those that have ended, but for tunnels.
+    /// The number of requests that have ended, except tunnels.
     pub finished: u64,
-    /// How long an upstream had been busy with those in all.
+    /// The total time that an upstream was busy with these.
     pub busy_ns: u64,
-    /// Those that wait and those under way.
+    /// The number of requests that wait or are under way.
     pub unfinished: u32,
-    /// Of these, those that wait.
+    /// The number of these that wait.
     pub waiting: u32,
 }
 
@@ -145,7 +146,8 @@ pub struct QueueCounts {
 #[derive(Debug)]
 pub struct UpstreamQueue<T> {
     order: Ranked<WaiterId>,
-    /// By a pointer each: half of the tree's places stay empty, since those that come are always the last.
+    /// In boxes, so that each place takes only a pointer: new ids are always the greatest, which
+    /// leaves half of the tree's places empty.
     waiting: BTreeMap<WaiterId, Box<(Key, QueuedRequest<T>)>>,
     most: usize,
     next: NonZeroU64,
@@ -156,7 +158,7 @@ pub struct UpstreamQueue<T> {
 #[derive(Clone, Copy, Debug)]
 struct RankQueue {
     counts: QueueCounts,
-    /// As many may be unfinished.
+    /// The largest number of unfinished requests.
     most: u32,
     retry_after_s: u32,
 }
@@ -167,22 +169,23 @@ impl Default for RankQueue {
     }
 }
 
-/// Why a request does not wait.
+/// Why a request may not wait.
 #[derive(Debug, PartialEq, Eq)]
 pub enum QueueRefusal {
-    /// As many wait as may.
+    /// The queue is full.
     Full,
-    /// As much is unfinished of its rank as an agent lets be.
+    /// The rank has as many unfinished requests as an agent allows.
     Limited {
-        /// What its client is told of when to come back, in seconds.
+        /// After how many seconds the client is asked to come back.
         retry_after_s: u32,
     },
 }
 
 impl<T> UpstreamQueue<T> {
-    /// In strict order, for at most `most`. `seed` should be secret.
+    /// A queue in strict order of ranks, for at most `most` requests. `seed` should be secret.
     pub fn new(most: usize, seed: u64) -> UpstreamQueue<T> {
-        // with all ranks there can be, so that classes may come and go while requests wait
+        // all possible ranks are there from the start, so that classes may come and go while requests
+        // wait
         let order = Ranked::new(&[0.0; MOST_RANKS], usize::MAX, seed);
         let order = order.unwrap_or_else(|_| Ranked::single(usize::MAX, seed));
         let shares = [0.0; MOST_RANKS];
@@ -190,31 +193,32 @@ impl<T> UpstreamQueue<T> {
         UpstreamQueue { order, waiting, most, next: NonZeroU64::MIN, ranks, shares }
     }
 
-    /// Each rank is sure of this share of the upstreams' time while it waits, whatever higher ranks want.
+    /// Guarantees each rank this share of the upstreams' time while its requests wait, whatever
+    /// higher ranks want.
     pub fn set_shares(&mut self, shares: &[f64]) {
         let mut all = [0.0; MOST_RANKS];
         for (all, share) in all.iter_mut().zip(shares) {
             *all = *share;
         }
-        // shares that are none leave the order as it is
+        // invalid shares leave the order as it is
         if all != self.shares && self.order.set_shares(&all).is_ok() {
             self.shares = all;
         }
     }
 
-    /// At most so many wait from now on; those that do stay.
+    /// Changes the largest number of waiting requests; those that wait stay.
     pub fn set_most(&mut self, most: usize) {
         self.most = most;
     }
 
-    /// So much of a rank may be unfinished; `None` for no limit. A request that is refused is told
-    /// `retry_after_s`.
+    /// Limits the number of unfinished requests of a rank; `None` for no limit. The client of a
+    /// refused request gets `retry_after_s`.
     pub fn limit(&mut self, rank: u8, most: Option<u32>, retry_after_s: u32) {
         let known = self.rank(rank);
         (known.most, known.retry_after_s) = (most.unwrap_or(u32::MAX), retry_after_s);
     }
 
-    /// What was counted of a rank.
+    /// The counts of a rank.
     pub fn counts(&self, rank: u8) -> QueueCounts {
         self.ranks.get(usize::from(rank)).map_or_else(QueueCounts::default, |rank| rank.counts)
     }
@@ -227,32 +231,33 @@ impl<T> UpstreamQueue<T> {
         &mut self.ranks[rank]
     }
 
-    /// Since when the oldest of a rank waits, in nanoseconds.
+    /// When the oldest waiting request of a rank began to wait, in nanoseconds.
     pub fn waits_since(&self, rank: u8) -> Option<u64> {
         self.waiting.range(WaiterId::all_of(rank)).next().map(|(_, one)| one.1.since_ns)
     }
 
-    /// How many wait.
+    /// The number of waiting requests.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none does.
+    /// Whether no request waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// The ranks of which some wait, a bit for each.
+    /// The ranks with waiting requests, a bit for each.
     pub fn ranks_waiting(&self) -> u32 {
         let waits = |(_, rank): &(u32, &RankQueue)| rank.counts.waiting > 0;
         (0..u32::BITS).zip(&self.ranks).filter(waits).fold(0, |ranks, (rank, _)| ranks | 1 << rank)
     }
 
-    /// A request comes, and enters the queue; one that has come before is not refused by an agent. Its `item`
-    /// is made when it is known that it may wait. Where it takes another's place, that is returned.
+    /// Adds a request to the queue. A request that was asked before is not refused by an agent's
+    /// limit. `item` is called once it is known that the request may wait. If the request takes
+    /// another's place, the other is returned.
     ///
     /// # Errors
-    /// Why it does not wait.
+    /// Why the request may not wait.
     pub fn push(
         &mut self,
         asking: Asking,
@@ -286,18 +291,18 @@ impl<T> UpstreamQueue<T> {
         Ok((id, displaced))
     }
 
-    /// The places of a rank that no other takes.
+    /// The number of places that no other rank takes from this one.
     fn kept(&self, rank: usize) -> usize {
         (self.shares[rank] * self.most as f64) as usize
     }
 
-    /// The last that came of those of a rank.
+    /// The waiting requests of a rank, the last that came first.
     fn of_rank(&self, rank: u8) -> impl Iterator<Item = (WaiterId, u64)> {
         let found = self.waiting.range(WaiterId::all_of(rank)).rev();
         found.map(|(id, one)| (*id, one.1.asking.owner.client))
     }
 
-    /// One of another rank that gives way to this one.
+    /// A request of another rank that gives way to one of this rank.
     fn below(&self, rank: u8) -> Option<WaiterId> {
         let own = usize::from(rank);
         let waiting = |known: &RankQueue| known.counts.waiting as usize;
@@ -310,7 +315,7 @@ impl<T> UpstreamQueue<T> {
         self.of_rank(lowest as u8).next().map(|(id, _)| id)
     }
 
-    /// One of the same rank, of a client that has more of the last that came.
+    /// A request of the same rank, of a client that has more of the last requests that came.
     fn of_a_greater_client(&self, rank: u8, client: u64) -> Option<WaiterId> {
         let last: Vec<_> = self.of_rank(rank).take(LOOKED_AT).collect();
         let count = |of: u64| last.iter().filter(|(_, client)| *client == of).count();
@@ -319,11 +324,11 @@ impl<T> UpstreamQueue<T> {
         (most > count(client) + 1).then_some(id)
     }
 
-    /// A request comes while none of its rank or a higher one waits, and is begun at once: what goes with it until it has
-    /// [ended](UpstreamQueue::ended).
+    /// Begins a request at once, while no request of its rank or a higher one waits. The turn goes
+    /// with it until it has [ended](UpstreamQueue::ended).
     ///
     /// # Errors
-    /// If an agent's limit refuses it.
+    /// An agent's limit refuses the request.
     pub fn pass(&mut self, owner: RequestOwner, again: bool) -> Result<Option<Turn>, QueueRefusal> {
         let rank = owner.rank.min(MOST_RANKS as u8 - 1);
         debug_assert!(self.ranks_waiting().trailing_zeros() > u32::from(rank));
@@ -340,12 +345,12 @@ impl<T> UpstreamQueue<T> {
         Ok(self.order.pop_within(rank).map(|(_, turn)| turn))
     }
 
-    /// The one that is next, which begins at `now_ns`.
+    /// Takes the next request, which begins at `now_ns`.
     pub fn pop(&mut self, now_ns: u64) -> Option<(QueuedRequest<T>, Turn)> {
         self.pop_down_to(u8::MAX, now_ns)
     }
 
-    /// The one that is next of the ranks down to `last`, which begins at `now_ns`.
+    /// Takes the next request of the ranks down to `last`, which begins at `now_ns`.
     pub fn pop_down_to(&mut self, last: u8, now_ns: u64) -> Option<(QueuedRequest<T>, Turn)> {
         let (id, turn) = self.order.pop_within(last)?;
         let (_, waiting) = *self.waiting.remove(&id)?;
@@ -356,7 +361,7 @@ impl<T> UpstreamQueue<T> {
         Some((waiting, turn))
     }
 
-    /// One that waits does no longer; `None` if it does not wait.
+    /// Removes a request; `None` if it does not wait.
     pub fn remove(&mut self, id: WaiterId) -> Option<QueuedRequest<T>> {
         let (key, waiting) = *self.waiting.remove(&id)?;
         self.order.remove(key);
@@ -366,7 +371,7 @@ impl<T> UpstreamQueue<T> {
         Some(waiting)
     }
 
-    /// A request that was begun has ended: its upstream was busy with it for so long.
+    /// Notes that a request has ended, with which its upstream was busy for `ns`.
     pub fn ended(&mut self, turn: Turn, ns: u64) {
         let counts = &mut self.rank(turn.rank()).counts;
         counts.finished += 1;
@@ -374,8 +379,8 @@ impl<T> UpstreamQueue<T> {
         self.release(turn, ns);
     }
 
-    /// A request that was begun has become a tunnel, which has ended: its upstream had one under way for so
-    /// long, but requests do not cost as much.
+    /// Notes that a tunnel has ended, which a request had become. Its upstream had it under way for
+    /// `ns`, but that does not count as the cost of a request.
     pub fn tunnel_ended(&mut self, turn: Turn, ns: u64) {
         self.release(turn, ns);
     }
@@ -473,7 +478,7 @@ mod tests {
         assert_eq!(order(&mut queue), ["a", "b1", "b2"]);
         assert_eq!(queue.counts(2).unfinished, 0);
         let mut none = self::queue(0);
-        // nothing is made for one that may not wait
+        // `item` is not called for a request that may not wait
         let refused = none.push(Asking::default(), 0, || panic!("it does not wait"));
         assert_eq!(refused.unwrap_err(), QueueRefusal::Full);
     }
@@ -500,7 +505,7 @@ mod tests {
             let (_, displaced) = named(&mut queue, 0, client, "one").unwrap();
             assert_eq!(displaced.map(|one| one.item), Some("many"));
         }
-        // each has as many
+        // both clients have as many requests
         assert_eq!(named(&mut queue, 0, 2, "one").unwrap_err(), QueueRefusal::Full);
         assert_eq!(named(&mut queue, 0, 1, "many").unwrap_err(), QueueRefusal::Full);
     }
@@ -535,7 +540,7 @@ mod tests {
         }
         queue.set_most(1);
         assert_eq!(of(&mut queue, 1, 1).unwrap_err(), QueueRefusal::Full);
-        // what a service takes is not known yet, so a rank with a share is due at once
+        // the cost of a service is not known yet, so a rank with a share is due at once
         queue.set_shares(&[0.0, 0.9]);
         assert_eq!(order(&mut queue), ["b", "a1", "a2"]);
     }

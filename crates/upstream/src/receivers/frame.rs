@@ -1,55 +1,57 @@
-//! What is said between the server and a receiver, byte by byte: `docs/manual/hand-over.md` is its definition. Numbers are
-//! in network order.
+//! The messages between the server and a receiver, byte by byte. `docs/manual/hand-over.md` defines
+//! them. Numbers are in network byte order.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-/// The version of what is said here.
+/// The version of these messages.
 pub const VERSION: u8 = 1;
 
-/// How a message of the server begins.
+/// The first bytes of a message of the server.
 pub const MAGIC: [u8; 4] = *b"FBHO";
 
-/// Bytes before the lines of a message.
+/// The number of bytes before the lines of a message of the server.
 pub const HEADER_BYTES: usize = 20;
 
-/// Bytes of a message of a receiver.
+/// The length of a receiver's report.
 pub const REPORT_BYTES: usize = 16;
 
-/// The connection does not come back.
+/// The flag for a connection that does not come back.
 const KEEPS: u8 = 1;
 
-/// The connection is closed after this request.
+/// The flag for a connection that is closed after this request.
 const IS_LAST: u8 = 2;
 
-/// Who has read all of it has taken it, and need not say so.
+/// The flag that reading the whole message takes the request, without a confirmation.
 const TAKEN_BY_READING: u8 = 4;
 
-/// A request that is handed over. Its socket goes with the first byte of it.
+/// A request that is handed over. The client's socket goes with the first byte of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer<'o> {
-    /// What tells the request from all others.
+    /// The unique number of the request.
     pub id: u128,
-    /// The client, as a proxy that is trusted has stated it.
+    /// The client's address, as a trusted proxy has stated it.
     pub client: SocketAddr,
-    /// Where the client has come to.
+    /// The address that the client has connected to.
     pub server: SocketAddr,
-    /// The connection does not come back.
+    /// Whether the receiver keeps the connection.
     pub keeps: bool,
-    /// The connection is closed after this request.
+    /// Whether the connection is closed after this request.
     pub is_last: bool,
-    /// A receiver that has read all of it has taken it, and need not say so.
+    /// Whether a receiver that has read the whole message has taken the request, and need not confirm
+    /// it.
     pub taken_by_reading: bool,
     /// The head of the request, as it came.
     pub head: &'o [u8],
-    /// What of its body has come.
+    /// The part of its body that has come.
     pub body: &'o [u8],
-    /// How many bytes of its body are still to come; `None` if only its framing tells.
+    /// The number of bytes of its body that are still to come; `None` if only its framing shows the
+    /// end.
     pub body_left: Option<u64>,
 }
 
 impl Offer<'_> {
-    /// The message.
+    /// The offer as a message.
     pub fn message(&self) -> Vec<u8> {
         let Offer { id, client, server, .. } = self;
         let mut lines = String::with_capacity(128);
@@ -63,7 +65,7 @@ impl Offer<'_> {
         message.extend_from_slice(&MAGIC);
         message.extend_from_slice(&[VERSION, flags]);
         message.extend_from_slice(&(lines.len() as u16).to_be_bytes());
-        // a head and a buffer are far smaller
+        // a head and a buffer are far smaller than 4 GiB
         message.extend_from_slice(&u32::try_from(request_bytes).unwrap_or(u32::MAX).to_be_bytes());
         message.extend_from_slice(&self.body_left.unwrap_or(u64::MAX).to_be_bytes());
         message.extend_from_slice(lines.as_bytes());
@@ -73,10 +75,10 @@ impl Offer<'_> {
     }
 }
 
-/// What a receiver says.
+/// The report of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiverReport {
-    /// It has the request, and is about to look at it.
+    /// The receiver has the request, and is about to look at it.
     Taken,
     /// The request is answered, and the connection is at its end.
     Done(AnswerReport),
@@ -84,24 +86,24 @@ pub enum ReceiverReport {
     GivenBack(AnswerReport),
 }
 
-/// What a receiver says of its answer, for the log.
+/// What a receiver reports about its answer, for the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnswerReport {
-    /// Its status; 0 if the receiver does not know.
+    /// The status of the answer; 0 if the receiver does not know it.
     pub status: u16,
-    /// Bytes of its body.
+    /// The length of the answer's body.
     pub body_bytes: u64,
 }
 
-/// What was said is no message of this version.
+/// The error for bytes that are no report of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Misspoken;
 
 impl ReceiverReport {
-    /// Reads one message.
+    /// Reads one report.
     ///
     /// # Errors
-    /// It is none.
+    /// The bytes are no report.
     pub fn read(bytes: &[u8; REPORT_BYTES]) -> Result<ReceiverReport, Misspoken> {
         let [kind, flags, high, low, reserved @ .., _, _, _, _, _, _, _, _] = *bytes;
         let status = u16::from_be_bytes([high, low]);
@@ -119,7 +121,7 @@ impl ReceiverReport {
         }
     }
 
-    /// The message, for receivers that are written in Rust.
+    /// The report as a message, for receivers that are written in Rust.
     pub fn message(self) -> [u8; REPORT_BYTES] {
         let (kind, answered) = match self {
             ReceiverReport::Taken => (b'T', AnswerReport::default()),
@@ -173,7 +175,7 @@ mod tests {
             bad[at] = byte;
             assert_eq!(ReceiverReport::read(&bad), Err(Misspoken), "byte {at}");
         }
-        // what was taken is not answered yet
+        // a report that the request was taken cannot have a status
         assert_eq!(ReceiverReport::read(b"T\0\0\xc8\0\0\0\0\0\0\0\0\0\0\0\0"), Err(Misspoken));
     }
 

@@ -1,5 +1,5 @@
-//! One request on its way to a receiver and back, without sockets and clocks: what has happened goes in, what is to be
-//! done comes out.
+//! The loan: one request on its way to a receiver and back, without sockets and clocks. Events go in,
+//! outcomes come out.
 //!
 //! ```text
 //!             all or some of it is sent              "taken"
@@ -9,22 +9,24 @@
 //!   nobody has it: another receiver    safe methods: another    nobody else: 502 or 504
 //! ```
 //!
-//! Where a receiver has taken what it has read, and need not say so, the end of the link is that of one that has read the
-//! message, unless the kernel says that something was left unread (a reset).
+//! With `taken_by_reading`, a receiver takes a request by reading the message, and need not confirm
+//! it. An orderly end of the link then means that the message was read; a reset, by which the kernel
+//! reports that something was left unread, means that it was not.
 //!
-//! A receiver that has said nothing may have looked at the request all the same. What it has written to the client is
-//! seen on the socket: then neither another receiver nor this server may say anything more, and the connection is reset.
+//! A receiver that has said nothing may have looked at the request all the same. What it has written
+//! to the client shows on the socket. Then neither another receiver nor this server may write
+//! anything more, and the connection is reset.
 
 use super::frame::{AnswerReport, ReceiverReport};
 use crate::group::retry::AttemptFailure;
 
-/// How far it is.
+/// The state of a loan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loan {
     stage: LoanStage,
-    /// The connection is given away for good.
+    /// Whether the connection is given away for good.
     keeps: bool,
-    /// A receiver that has read the message has taken the request.
+    /// Whether a receiver that has read the message has taken the request.
     taken_by_reading: bool,
 }
 
@@ -36,31 +38,31 @@ enum LoanStage {
     Taken,
 }
 
-/// What has happened.
+/// An event of a loan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoanEvent {
     /// The kernel has taken some of the message, and the socket with it.
     Sent,
-    /// The receiver says this.
+    /// The receiver has sent this report.
     Says(ReceiverReport),
-    /// It says what is no message.
+    /// The receiver has sent something that is no report.
     Misspoke,
-    /// The receiver has read the message, and need not say that it has taken the request.
+    /// The receiver has read the message, and need not confirm that it has taken the request.
     Read,
     /// The link has ended, and all that was sent on it was read.
     Closed,
     /// The link has ended before all that was sent on it was read.
     Reset,
-    /// The time is over.
+    /// The time for the current step is over.
     Late,
-    /// The kernel does not take the message: too many descriptors are on their way to other processes.
+    /// The kernel does not take the message: too many descriptors are in flight to other processes.
     NoRoom,
 }
 
-/// What is to be done.
+/// What must be done after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoanOutcome {
-    /// Nothing before something else happens.
+    /// Nothing, until something else happens.
     Waits,
     /// The request is answered, and the connection is at the next one.
     Back(AnswerReport),
@@ -68,25 +70,27 @@ pub enum LoanOutcome {
     Ends(AnswerReport),
     /// The receiver has the connection for good.
     Gone,
-    /// The receiver did not take the request: another may get it, if [`may_repeat`](crate::retry::may_repeat) says so.
+    /// The receiver did not take the request: another may get it, if
+    /// [`may_repeat`](crate::retry::may_repeat) allows that.
     Untaken(AttemptFailure),
-    /// The receiver has taken it, and no other may. Its client is told if nothing was written to it.
+    /// The receiver has taken the request, so no other may get it. The client gets an error if
+    /// nothing was written to it.
     Lost(LoanLoss),
 }
 
-/// How a request was lost that a receiver had taken.
+/// How a request was lost after a receiver had taken it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoanLoss {
     /// The receiver has ended, or closed the link.
     Died,
-    /// It was not done in time.
+    /// The request was not done in time.
     Late,
-    /// What it says is no message.
+    /// The receiver has sent something that is no report.
     Misspoke,
 }
 
 impl LoanLoss {
-    /// The same in a word, for logs and the operator.
+    /// The loss in a word, for logs and the operator.
     pub fn word(self) -> &'static str {
         match self {
             LoanLoss::Died => "died",
@@ -97,27 +101,27 @@ impl LoanLoss {
 }
 
 impl Loan {
-    /// Of a request whose connection comes back, unless a receiver `keeps` it.
+    /// A loan that has not begun. The connection comes back, unless a receiver `keeps` it.
     pub fn new(keeps: bool, taken_by_reading: bool) -> Loan {
         Loan { stage: LoanStage::Unsent, keeps, taken_by_reading }
     }
 
-    /// Whether another process may have the socket.
+    /// Whether another process may have the client's socket.
     pub fn is_out(self) -> bool {
         self.stage != LoanStage::Unsent
     }
 
-    /// Whether a receiver has said that it has the request.
+    /// Whether a receiver has taken the request.
     pub fn is_taken(self) -> bool {
         self.stage == LoanStage::Taken
     }
 
-    /// The same for another receiver.
+    /// Starts over for another receiver.
     pub fn again(&mut self) {
         self.stage = LoanStage::Unsent;
     }
 
-    /// Something has happened.
+    /// Takes an event, and returns what must be done.
     pub fn hear(&mut self, happened: LoanEvent) -> LoanOutcome {
         use LoanEvent::*;
         use LoanStage::*;
@@ -128,11 +132,12 @@ impl Loan {
             }
             (_, Sent) | (Unsent | Taken, Read) => LoanOutcome::Waits,
             (Unsent, NoRoom) => LoanOutcome::Untaken(AttemptFailure::Resources),
-            // the socket goes with the first byte, so what was sent before has it
+            // the socket goes with the first byte, so the receiver has it already: only the rest of
+            // the message waits
             (_, NoRoom) => LoanOutcome::Waits,
             (Unsent, Closed | Reset) => LoanOutcome::Untaken(AttemptFailure::Unwritten),
             (Unsent, Late) => LoanOutcome::Untaken(AttemptFailure::Connect),
-            // it was told nothing yet
+            // the receiver got nothing yet that it could report on
             (Unsent, Says(_) | Misspoke) => LoanOutcome::Untaken(AttemptFailure::Malformed),
             (Offered, Says(ReceiverReport::Taken)) => {
                 self.stage = Taken;
@@ -142,7 +147,7 @@ impl Loan {
                 self.stage = Taken;
                 LoanOutcome::Waits
             }
-            // whoever says more, or closes the link in order, has read the message
+            // a receiver that reports more, or closes the link in order, has read the message
             (Offered, Says(_) | Misspoke | Closed) if self.taken_by_reading => {
                 self.stage = Taken;
                 self.hear(happened)
@@ -220,7 +225,7 @@ mod tests {
         }
     }
 
-    /// One word, at the end.
+    /// A receiver that sends one report, at the end.
     #[test]
     fn who_has_read_it_has_taken_it_where_that_is_agreed() {
         let offered = || {
@@ -237,7 +242,7 @@ mod tests {
             (LoanEvent::Misspoke, LoanOutcome::Lost(LoanLoss::Misspoke)),
             (LoanEvent::Reset, LoanOutcome::Untaken(AttemptFailure::Closed)),
             (LoanEvent::Late, LoanOutcome::Untaken(AttemptFailure::Frozen)),
-            // it may say so all the same
+            // the receiver may confirm it all the same
             (LoanEvent::Says(ReceiverReport::Taken), LoanOutcome::Waits),
         ] {
             assert_eq!(offered().hear(happened), outcome, "{happened:?}");
@@ -274,11 +279,11 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order: it is over once, no other receiver gets what was taken, and it is
-        /// answered by none that has not taken it.
+        /// For all sequences of events: the loan ends once, no other receiver gets what was taken,
+        /// and only a receiver that has taken the request answers it.
         #[test]
         fn nothing_runs_twice(all in prop::collection::vec(anything(), 0..20), keeps: bool) {
-            // both is refused in a configuration
+            // a configuration cannot have both
             let mut loan = Loan::new(keeps, !keeps);
             let mut was_taken = false;
             for happened in all {

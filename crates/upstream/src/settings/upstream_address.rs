@@ -7,41 +7,41 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::{fmt, io};
 
-/// Where an upstream listens.
+/// The address of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UpstreamAddress {
-    /// At this address.
+    /// An IP address and a port.
     Socket(SocketAddr),
-    /// At the addresses that this name has.
+    /// A name, with the addresses that it has.
     Name {
         /// The name, in lower case.
         host: Box<str>,
         /// The port.
         port: u16,
     },
-    /// At a Unix socket.
+    /// A Unix socket.
     Unix(UnixAddress),
-    /// It is no server: the launcher of this server runs a program for each request.
+    /// No server: the launcher of this server runs a program for each request.
     Launched(LaunchedUpstream),
     /// One of the servers that the records of a service name (SRV, RFC 2782).
     Service(ServicePlace),
 }
 
-/// A place for one of the servers of a service. Which of them has it changes with the records.
+/// A place for one of the servers of a service. Which server has it changes with the records.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServicePlace {
     /// The name that has the records, in lower case, as in `_http._tcp.app.internal`.
     pub name: Box<str>,
-    /// Which of the places it is.
+    /// The number of the place.
     pub place: u16,
 }
 
 impl ServicePlace {
-    /// So many servers of a service are asked at most.
+    /// The largest number of servers of a service.
     pub const MOST: u16 = 32;
 
-    /// The name without service and protocol: what operators have written down, and not what a name service says. It is
-    /// the name that TLS and `Host` go by.
+    /// The domain: the name without service and protocol, as operators have written it, and not what
+    /// a name service says. TLS and `Host` use this name.
     fn domain(&self) -> &str {
         self.name.splitn(3, '.').nth(2).unwrap_or(&self.name)
     }
@@ -64,13 +64,13 @@ impl ServicePlace {
     }
 }
 
-/// Whether a text is a name of servers.
+/// Whether a text can be the name of a host.
 fn is_name(host: &str) -> bool {
     let is_label = |label: &str| {
         let is_good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
         (1..=63).contains(&label.len()) && label.bytes().all(is_good)
     };
-    // what looks like an address and is none would be looked up as a name
+    // an invalid IP address must not be looked up as a name
     let is_number = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     host.len() <= 253 && host.split('.').all(is_label) && !is_number
 }
@@ -78,17 +78,17 @@ fn is_name(host: &str) -> bool {
 /// Programs that the launcher of this server runs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LaunchedUpstream {
-    /// The number by which the launcher knows what is run, as whom and within which limits.
+    /// The number by which the launcher knows the program, its user and its limits.
     pub route: u64,
-    /// What logs call them.
+    /// The name of the programs in logs.
     pub name: Box<str>,
 }
 
 impl UpstreamAddress {
-    /// Begins to connect to it. A name is not looked up.
+    /// Begins to connect to the address. A name is not looked up.
     ///
     /// # Errors
-    /// What the kernel says at once; `AddrNotAvailable` for a name, a service, and for what is launched.
+    /// What the kernel says at once; `AddrNotAvailable` for names, services and launched programs.
     pub fn connect(&self) -> io::Result<OwnedFd> {
         match self {
             UpstreamAddress::Socket(address) => {
@@ -169,12 +169,12 @@ impl UpstreamAddress {
         }
     }
 
-    /// Whether a name service says where it is.
+    /// Whether a name service knows the address.
     pub fn is_looked_up(&self) -> bool {
         matches!(self, UpstreamAddress::Name { .. } | UpstreamAddress::Service(_))
     }
 
-    /// All places for servers that it stands for: more than one of a service.
+    /// The places for servers that the address stands for: several for a service.
     pub fn places(self) -> Vec<UpstreamAddress> {
         match self {
             UpstreamAddress::Service(service) => (0..ServicePlace::MOST)
@@ -184,8 +184,9 @@ impl UpstreamAddress {
         }
     }
 
-    /// The name or the address alone, as TLS names a server; `localhost` behind a Unix socket, and for what is launched;
-    /// the domain of a service, which is what an operator has written, and not what its records say.
+    /// The name or the address alone, as TLS names a server. It is `localhost` for Unix sockets and
+    /// launched programs, and the domain for a service, which is what an operator has written and not
+    /// what its records say.
     pub fn host(&self) -> String {
         match self {
             UpstreamAddress::Socket(address) => address.ip().to_string(),
@@ -195,8 +196,8 @@ impl UpstreamAddress {
         }
     }
 
-    /// Host and port, as a request would name them; `localhost` behind a Unix socket, and for what is launched; the
-    /// domain of a service.
+    /// The host and port, as a request names them; `localhost` for Unix sockets and launched
+    /// programs, and the domain for a service.
     pub fn authority(&self) -> String {
         match self {
             UpstreamAddress::Unix(_)
@@ -207,18 +208,18 @@ impl UpstreamAddress {
     }
 }
 
-/// An upstream that speaks HTTP: where it is, and whether it is spoken with through TLS.
+/// The address of an upstream that speaks HTTP, and whether the connection has TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpUpstream {
-    /// Where it listens.
+    /// The address.
     pub address: UpstreamAddress,
-    /// Whether through TLS.
+    /// Whether the connection has TLS.
     pub is_tls: bool,
 }
 
 impl HttpUpstream {
-    /// Reads what [`UpstreamAddress::http`] does, and `https://app.internal` (port 443), each also with `srv+` before
-    /// it and the name of a service.
+    /// Reads what [`UpstreamAddress::http`] does, and `https://app.internal` (port 443). Each may also have
+    /// `srv+` before it and the name of a service.
     ///
     /// # Errors
     /// [`AddressError`] for anything else.
@@ -282,21 +283,21 @@ impl fmt::Display for UpstreamAddress {
 /// Why a text is no address of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressError {
-    /// TLS is asked for.
+    /// The address asks for TLS.
     Tls,
-    /// It does not begin with `http://` or `unix:`.
+    /// The address does not begin with `http://`, `https://` or `unix:`.
     Scheme,
     /// A path follows the host.
     Path,
-    /// There is no port where one is needed, or it is none.
+    /// The port is missing where one is needed, or is not a port.
     Port,
-    /// No name of a Unix socket.
+    /// The text is no name of a Unix socket.
     Unix(UnixAddressError),
-    /// Two slashes behind `unix:`.
+    /// There are two slashes behind `unix:`.
     UnixSlashes,
-    /// No name of a service.
+    /// The text is no name of a service.
     Service,
-    /// Neither a name nor an address.
+    /// The text is neither a name nor an address.
     Form,
 }
 

@@ -1,5 +1,6 @@
-//! Pings of a [link](crate::link) over HTTP/1.1: a connection of its own, one request that its server
-//! answers at once, and the status is the answer. They wait for others, so a thread of its own does it.
+//! Pings of a [link](crate::link) over HTTP/1.1: a connection of its own, one request that the server
+//! answers at once, and the status is the answer. Pings wait for others, so they have a thread of
+//! their own.
 
 use crate::application::Application;
 use crate::exchange::ATTEMPT;
@@ -19,13 +20,13 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How long is waited at a time, in milliseconds: what is due is known late by no more.
+/// How long the thread waits at a time, in milliseconds: a new ping is late by no more than this.
 const REST_MS: u64 = 50;
-/// An answer is known by its status.
+/// How much of an answer must be read: up to its status.
 const STATUS_BYTES: usize = 12;
-/// So much is read of its head.
+/// How much of the answer's head is read at most.
 const HEAD_BYTES: usize = 4096;
-/// What a server says of its configuration is no longer.
+/// The longest configuration that an answer may name.
 const SAID_BYTES: usize = 64;
 
 /// Pings that wait for their answers.
@@ -43,17 +44,17 @@ struct OpenPing {
 }
 
 impl Pings {
-    /// Does what is due for the link to `stage`, and waits a moment for what is not. `now_ms` reads the
-    /// clock of requests.
+    /// Sends the pings that are due for the link to `stage`, and waits a moment for answers. `now_ms`
+    /// reads the clock of requests.
     pub fn run(&mut self, stage: &Application, now_ms: impl Fn() -> u64) {
         let now = now_ms();
         while let Some(ping) = stage.link().and_then(|mut link| link.ping(now)) {
-            // one that was given up is closed
+            // an older ping to the same instance was given up
             self.open.retain(|one| one.ping.instance != ping.instance);
             let begun = stage.connect(ping.instance, &[], false, now);
             match begun {
                 Ok(connection) => self.open.push(OpenPing::new(ping, connection)),
-                // of the process that connects, and not of the instance
+                // the process that connects has failed, and not the instance
                 Err(error) if error.raw_os_error().is_none() || client::is_lack(&error) => {
                     if let Some(mut link) = stage.link() {
                         link.not_asked(ping, now);
@@ -68,7 +69,7 @@ impl Pings {
             }
         }
         let waits = self.open.iter().map(|one| (one.connection.as_fd(), one.waits()));
-        // without memory for it nothing is waited for
+        // if there is no memory to poll, the thread does not wait
         let _ = poll::wait_any(&waits.collect::<Vec<_>>(), REST_MS);
         let now = now_ms();
         self.open.retain_mut(|one| match one.go_on() {
@@ -85,29 +86,29 @@ impl Pings {
     }
 }
 
-/// What an instance says to a ping.
+/// The answer of an instance to a ping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PingAnswer {
-    /// Its status.
+    /// The status of the answer.
     pub status: u16,
-    /// Version and configuration of the server there, if it says them.
+    /// The version and configuration of the server, if it names them.
     pub configuration: Option<String>,
 }
 
-/// Why an instance says nothing.
+/// Why a ping has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PingFailure {
     /// There is no connection, or no answer in time.
     Silent,
-    /// There is no trust.
+    /// The TLS handshake has failed.
     Tls(TlsFault),
 }
 
-/// Asks a server once whether it lives, through TLS if there are `files` for that. Names are looked up, which may take
-/// longer than `patience`.
+/// Asks a server once whether it lives, through TLS if there are `files` for that. Names are looked
+/// up, which may take longer than `patience`.
 ///
 /// # Errors
-/// That it does not say so.
+/// Why the server has not answered.
 pub fn ask(
     to: &UpstreamAddress,
     files: Option<&UpstreamTlsFiles>,
@@ -130,7 +131,7 @@ pub fn ask(
             Ok(true) if open.is_whole() => return Ok(open.answer()),
             Ok(_) => {}
             Err(ConnectError::Tls(fault)) => return Err(PingFailure::Tls(fault)),
-            // what has come says that it lives
+            // what has come is enough: the server lives
             Err(ConnectError::Socket(_)) if open.is_answered() => return Ok(open.answer()),
             Err(ConnectError::Socket(_)) => return Err(PingFailure::Silent),
         }
@@ -169,12 +170,12 @@ impl OpenPing {
         self.heard.len() >= STATUS_BYTES && self.heard.starts_with(b"HTTP/1.")
     }
 
-    /// Whether the head of the answer is there.
+    /// Whether the head of the answer is complete.
     fn is_whole(&self) -> bool {
         self.heard.windows(4).any(|end| end == b"\r\n\r\n") || self.heard.len() >= HEAD_BYTES
     }
 
-    /// What is said in the head, as far as it is there.
+    /// The answer, as far as its head has come.
     fn answer(&self) -> PingAnswer {
         let text = String::from_utf8_lossy(&self.heard);
         let fields = text.lines().filter_map(|line| line.split_once(": "));
@@ -192,7 +193,7 @@ impl OpenPing {
                 "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n{ATTEMPT}: 0\r\nConnection: close\r\n\r\n"
             );
             match self.connection.begin(text.as_bytes(), true) {
-                // it is short: a socket that takes some of it takes all
+                // the request is short: a socket that takes some of it takes all
                 Ok(Sent::Bytes(count)) if count == text.len() => self.has_asked = true,
                 Ok(Sent::Bytes(_)) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
                 Ok(Sent::Blocked) => return Ok(false),
@@ -217,12 +218,12 @@ impl OpenPing {
     }
 }
 
-/// Whether it may be shown on a terminal: a server may say anything.
+/// Whether a text may be shown on a terminal: a server may send anything.
 fn is_printable(said: &str) -> bool {
     said.len() <= SAID_BYTES && said.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// A Unix socket that is no more listened at.
+/// Whether no process listens at the Unix socket any more.
 fn has_no_listener(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }

@@ -1,7 +1,8 @@
-//! Where one upstream is: the addresses that its name has now, and which of them take no connections.
+//! The addresses of one upstream: those that its name has now, and which of them take no connections.
 //!
-//! A name may have addresses at which nothing listens: `localhost` is `::1` and `127.0.0.1`, and most programs
-//! have only one of them. One that takes no connection is left alone for a while if there are others.
+//! A name may have addresses at which nothing listens: `localhost` is `::1` and `127.0.0.1`, and most
+//! programs listen at only one of them. An address that takes no connection is avoided for a while if
+//! there are others.
 
 use crate::settings::upstream_address::UpstreamAddress;
 use crate::upstreams::connection::UpstreamConnection;
@@ -13,20 +14,20 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-/// How long an address is left alone that takes no connection.
+/// How long an address is avoided after it took no connection.
 const SHUN_MS: u64 = 10_000;
 
 /// The addresses of an upstream.
 #[derive(Debug)]
 pub(crate) struct UpstreamAddresses {
     address: UpstreamAddress,
-    /// Those of a name, as they were found last.
+    /// The addresses of a name, as they were last found.
     found: RwLock<Vec<FoundAddress>>,
-    /// Each in turn.
+    /// The next address to use, in turn.
     next: AtomicUsize,
-    /// The name and port of the server of a service that has this place, if one has.
+    /// The name and port of the server of a service that has this place, if there is one.
     server: Mutex<Option<(Box<str>, u16)>>,
-    /// What is on its way to the launcher, once there is one.
+    /// The queue for the launcher, once there is one.
     launcher: OnceLock<Arc<LaunchQueue>>,
 }
 
@@ -38,15 +39,15 @@ struct FoundAddress {
 }
 
 impl FoundAddress {
-    /// Whether it takes connections, as far as is known, and is none of those in `refused`.
+    /// Whether the address takes connections, as far as is known, and is not in `refused`.
     fn is_other(&self, refused: &[SocketAddr], now_ms: u64) -> bool {
         now_ms >= self.shunned_until_ms.load(Ordering::Relaxed) && !refused.contains(&self.address)
     }
 }
 
 impl UpstreamAddresses {
-    /// Of an upstream that is named like this. None is known of a name before it is
-    /// [looked up](UpstreamAddresses::look_up).
+    /// The addresses of an upstream. Those of a name are unknown before they are [looked
+    /// up](UpstreamAddresses::look_up).
     pub(crate) fn new(address: UpstreamAddress) -> UpstreamAddresses {
         let (found, next) = (RwLock::default(), AtomicUsize::new(0));
         let (server, launcher) = (Mutex::new(None), OnceLock::new());
@@ -57,8 +58,9 @@ impl UpstreamAddresses {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This server of a service has its place now, or none. Its addresses are to be [looked up](Self::look_up). Where none
-    /// has it, requests that are about to connect go to the last one.
+    /// Gives the place to this server of a service, or to none. Its addresses must be [looked
+    /// up](Self::look_up) then. If there is none, requests that are about to connect go to the
+    /// previous server.
     pub(crate) fn lead_to(&self, server: Option<(Box<str>, u16)>) {
         if server.is_some() {
             self.found.write().unwrap_or_else(PoisonError::into_inner).clear();
@@ -66,19 +68,19 @@ impl UpstreamAddresses {
         *self.server() = server;
     }
 
-    /// The server that has its place, if it is one of a service.
+    /// The server that has the place, if the upstream belongs to a service.
     pub(crate) fn leads_to(&self) -> Option<String> {
         self.server().as_ref().map(|(host, port)| format!("{host}:{port}"))
     }
 
-    /// What is launched is launched by this one from now on.
+    /// Has programs launched by this launcher from now on.
     pub(crate) fn launch_by(&self, launcher: &Arc<MessageSocket>) {
         if let UpstreamAddress::Launched(_) = self.address {
             self.launcher.get_or_init(|| LaunchQueue::new(launcher));
         }
     }
 
-    /// How the upstream is named.
+    /// The upstream's configured address.
     pub(crate) fn named(&self) -> &UpstreamAddress {
         &self.address
     }
@@ -87,7 +89,7 @@ impl UpstreamAddresses {
         self.found.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks a name up. One that is not found keeps the addresses it had. May wait for a name service.
+    /// Looks a name up. A name that is not found keeps its addresses. May wait for a name service.
     pub(crate) fn look_up(&self) {
         let named = match &self.address {
             UpstreamAddress::Name { host, port } => Some((host.clone(), *port)),
@@ -98,7 +100,7 @@ impl UpstreamAddresses {
         };
         let found = named.as_ref().map(|(host, port)| (&**host, *port).to_socket_addrs());
         let Some(Ok(now)) = found else { return };
-        // the place may be another server's meanwhile
+        // the place may belong to another server meanwhile
         if matches!(self.address, UpstreamAddress::Name { .. }) || *self.server() == named {
             self.take_over(now.collect());
         }
@@ -117,11 +119,11 @@ impl UpstreamAddresses {
         }
     }
 
-    /// Begins to connect to the next address of those that take connections, but for those in `refused`,
-    /// or of all.
+    /// Begins to connect to the next address that takes connections and is not in `refused`; or to
+    /// the next of all, if there is no such.
     ///
     /// # Errors
-    /// When no address is known, or no connection can be begun.
+    /// No address is known, or no connection can be begun.
     pub(crate) fn connect(
         &self,
         refused: &[SocketAddr],
@@ -136,7 +138,7 @@ impl UpstreamAddresses {
                 self.connect_by_name(refused, now_ms)
             }
             UpstreamAddress::Launched(launched) => {
-                // a connection of its own begins with each program, and is there at once
+                // each program has a connection of its own, which is there at once
                 let launcher = self.launcher.get().ok_or(io::ErrorKind::ConnectionRefused)?;
                 launcher.connect(launched.route).map(UpstreamConnection::from)
             }
@@ -157,7 +159,7 @@ impl UpstreamAddresses {
             match client::connect(one.address, ConnectOptions::default()) {
                 Ok(socket) => return Ok(UpstreamConnection::of_name(socket, one.address)),
                 Err(error) if client::is_lack(&error) => return Err(error),
-                // no way there, and that is known at once
+                // there is no route to the address, and the kernel says so at once
                 Err(error) => {
                     one.shunned_until_ms.store(now_ms + SHUN_MS, Ordering::Relaxed);
                     failed = error;
@@ -167,9 +169,10 @@ impl UpstreamAddresses {
         Err(failed)
     }
 
-    /// A connection to one of them has not come about. Says whether there is another that takes connections,
-    /// as far as is known, and none of those in `refused`, to which this one is added: where connecting takes
-    /// long, the first is no longer left alone when the last has failed.
+    /// Notes that a connection has failed, and adds its address to `refused`. Returns whether there
+    /// is another address, not in `refused`, that takes connections as far as is known. `refused` is
+    /// needed where connecting takes long: the first address is no longer avoided when the last has
+    /// failed.
     pub(crate) fn refused(
         &self,
         connection: &UpstreamConnection,
@@ -188,7 +191,7 @@ impl UpstreamAddresses {
         is_first && found.iter().any(|one| one.is_other(refused, now_ms))
     }
 
-    /// Whether one that leads to this address leads to where the upstream is now.
+    /// Whether this address is one that the upstream has now.
     pub(crate) fn have(&self, address: Option<SocketAddr>) -> bool {
         let is_known = |address| self.found().iter().any(|one| one.address == address);
         address.is_none_or(is_known)
@@ -200,7 +203,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// Addresses of one port: something listens at the first, and nothing at the others.
+    /// Addresses with one port: something listens at the first, and nothing at the others.
     fn name(others: &[u8]) -> (TcpListener, SocketAddr, UpstreamAddresses) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let good = listener.local_addr().unwrap();
@@ -226,7 +229,7 @@ mod tests {
         for _ in 0..5 {
             assert_eq!(addresses.connect(&[], SHUN_MS).unwrap().address(), Some(good));
         }
-        // after a while they are asked again; and all are, where none takes connections
+        // after a while they are asked again; and all are asked if none takes connections
         let later: Vec<_> = (0..3).map(|_| addresses.connect(&[], SHUN_MS + 1).unwrap()).collect();
         assert_eq!(later.iter().filter(|one| one.address() == Some(good)).count(), 1);
         let all = later.iter().map(|one| addresses.refused(one, &mut Vec::new(), SHUN_MS + 1));
@@ -240,7 +243,7 @@ mod tests {
     fn each_address_is_tried_once_for_a_request() {
         let (_listener, _, addresses) = name(&[1, 2]);
         let mut refused = Vec::new();
-        // each takes as long as one is left alone
+        // connecting takes as long as an address is avoided
         let has_other: Vec<_> = (1..=4)
             .map(|turn| {
                 let connection = addresses.connect(&refused, turn * SHUN_MS).unwrap();
@@ -249,7 +252,7 @@ mod tests {
             .collect();
         assert_eq!(has_other, [true, true, false, false]);
         assert_eq!(refused.len(), 3);
-        // for another request they are as good as ever
+        // another request may use all addresses again
         let connection = addresses.connect(&[], 5 * SHUN_MS).unwrap();
         assert!(addresses.refused(&connection, &mut Vec::new(), 5 * SHUN_MS));
     }
@@ -266,7 +269,7 @@ mod tests {
         assert!(addresses.have(connection.address()));
         addresses.take_over(vec![other]);
         assert!(!addresses.have(connection.address()));
-        // what has no name is where it is
+        // an upstream without a name never moves
         let fixed = UpstreamAddresses::new(UpstreamAddress::Socket(good));
         assert!(fixed.have(fixed.connect(&[], 1).unwrap().address()));
     }

@@ -1,8 +1,9 @@
-//! Through which clients of TLS the upstreams of a group are spoken with: two for each, by the version of HTTP,
-//! with sessions of their own.
+//! The TLS clients for the upstreams of a group: two for each, by the version of HTTP, with sessions
+//! of their own.
 //!
-//! They are made anew when files of certificates have changed. Connections that older ones have begun are not used
-//! again, and sessions do not outlive their clients: what was trusted once counts no longer.
+//! They are made anew when files of certificates have changed. Connections that older clients have
+//! begun are not used again, and sessions do not outlive their clients: what was trusted once counts
+//! no longer.
 
 use crate::settings::UpstreamTlsSettings;
 use crate::settings::upstream_address::UpstreamAddress;
@@ -14,25 +15,25 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// What was read of the files that settings name.
+/// The contents of the TLS files that settings name.
 #[derive(Debug)]
 pub struct UpstreamTlsFiles {
-    /// No others have it.
+    /// The unique number of these contents.
     number: u64,
     terms: TlsClientSettings,
     name: Option<Box<str>>,
 }
 
 impl UpstreamTlsFiles {
-    /// As the settings say. `roots` are read from the files they name, or those of the system; `pair` from those of the
-    /// certificate that is shown.
+    /// The contents for these settings. `roots` were read from the files they name, or are those of
+    /// the system; `pair` is the client certificate and its key.
     pub fn new(
         settings: &UpstreamTlsSettings,
         roots: Option<Roots>,
         pair: Option<Pair>,
     ) -> UpstreamTlsFiles {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
-        // nothing is verified by none
+        // without roots, nothing is verified
         let trust = roots.map_or(Trust::Anybody, Trust::Roots);
         let terms = TlsClientSettings {
             trust,
@@ -47,15 +48,15 @@ impl UpstreamTlsFiles {
     }
 }
 
-/// The clients of one group; none yet, or those by some files.
+/// The TLS clients of one group; none before the files were read.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamClients(RwLock<Option<Arc<ClientsInForce>>>);
 
 #[derive(Debug)]
 struct ClientsInForce {
-    /// That of their files.
+    /// The number of their files.
     number: u64,
-    /// By upstream: for HTTP/1.1, and for HTTP/2.
+    /// The clients by upstream: for HTTP/1.1, and for HTTP/2.
     each: Vec<[TlsClient; 2]>,
 }
 
@@ -64,7 +65,7 @@ impl UpstreamClients {
         self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(Arc::clone)
     }
 
-    /// Takes these files over, of upstreams at these addresses. The same ones change nothing.
+    /// Takes over these files, for upstreams at these addresses. The same files change nothing.
     pub(crate) fn set<'t>(
         &self,
         files: &UpstreamTlsFiles,
@@ -102,7 +103,7 @@ impl UpstreamClients {
         Ok(connection.with_tls(session, clients.map_or(0, |clients| clients.number)))
     }
 
-    /// Whether those in force have this number: then they have begun its session.
+    /// Whether the current clients have this number, and so have begun the session.
     pub(crate) fn have_begun(&self, number: Option<u64>) -> bool {
         self.in_force().is_some_and(|clients| number == Some(clients.number))
     }

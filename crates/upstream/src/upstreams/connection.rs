@@ -1,4 +1,4 @@
-//! A connection to an upstream, in either version of HTTP; or a stream of one that others share.
+//! A connection to an upstream, in either version of HTTP; or a stream of a shared connection.
 
 use crate::upstreams::http2::{AnswerEnd, Http2Peer, UpstreamHttp2};
 use crate::upstreams::offered::{OfferedPair, PassedRequest};
@@ -15,27 +15,27 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[derive(Debug)]
 pub(crate) struct UpstreamConnection {
     carriage: Carriage,
-    /// What loops know it by.
+    /// The number by which loops know the connection.
     pub(crate) id: SocketId,
-    /// Where it leads, of the addresses that a name has.
+    /// The address of the connection, if the upstream has a name.
     address: Option<SocketAddr>,
 }
 
-/// What carries a request and its answer.
+/// The carrier of a request and its answer.
 #[derive(Debug)]
 enum Carriage {
-    /// A connection in HTTP/1.1 that it has for itself.
+    /// A connection of HTTP/1.1 for this request alone.
     Http1(UpstreamStream),
-    /// The same in HTTP/2.
+    /// A connection of HTTP/2 for this request alone.
     Http2(UpstreamStream, Box<UpstreamHttp2>),
-    /// A stream of a connection that others have, too.
+    /// A stream of a shared connection.
     Shared(Box<SharedStream>),
-    /// One end of a pair, in HTTP/1.1; a receiver is offered the other.
+    /// One end of a socket pair, in HTTP/1.1; a receiver is offered the other.
     Offered(Box<OfferedPair>),
 }
 
 impl UpstreamConnection {
-    /// To one of the addresses of a name.
+    /// A connection to one of the addresses of a name.
     pub(crate) fn of_name(socket: OwnedFd, address: SocketAddr) -> UpstreamConnection {
         UpstreamConnection { address: Some(address), ..UpstreamConnection::from(socket) }
     }
@@ -66,7 +66,7 @@ impl AsFd for UpstreamConnection {
 }
 
 impl UpstreamConnection {
-    /// The same, on which HTTP/2 is spoken with this peer from its first byte on.
+    /// Switches to HTTP/2 with this peer, from the first byte on.
     #[must_use]
     pub(crate) fn with_http2(self, peer: Http2Peer) -> UpstreamConnection {
         let carriage = match self.carriage {
@@ -79,7 +79,7 @@ impl UpstreamConnection {
         UpstreamConnection { carriage, ..self }
     }
 
-    /// The same through TLS: by a session that clients of this number have begun.
+    /// Switches to TLS, in a session that the TLS clients of this number have begun.
     #[must_use]
     pub(crate) fn with_tls(mut self, session: ClientSession, clients: u64) -> UpstreamConnection {
         if let Some(stream) = self.own_mut() {
@@ -88,10 +88,11 @@ impl UpstreamConnection {
         self
     }
 
-    /// A pair of which this request's receiver is offered one end over this connection, which is a link to it.
+    /// Makes a socket pair, and offers one end to this request's receiver over this connection, which
+    /// is a link to it.
     ///
     /// # Errors
-    /// Lack of descriptors.
+    /// There are no more descriptors.
     pub(crate) fn offering(self, request: PassedRequest) -> io::Result<UpstreamConnection> {
         let UpstreamConnection { carriage, id, address } = self;
         let Carriage::Http1(link) = carriage else {
@@ -102,7 +103,7 @@ impl UpstreamConnection {
         Ok(UpstreamConnection { carriage, id: SocketId::new(), address })
     }
 
-    /// The same without what was made for one request.
+    /// Drops what was made for one request, and keeps the link.
     #[must_use]
     pub(crate) fn without_offer(self) -> UpstreamConnection {
         match self.carriage {
@@ -114,7 +115,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// The pair of which a receiver is offered one end, if it is one.
+    /// The offered socket pair, if the connection is one.
     pub(crate) fn offered(&self) -> Option<&OfferedPair> {
         match &self.carriage {
             Carriage::Offered(pair) => Some(pair),
@@ -122,7 +123,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// The same, to be changed.
+    /// The offered socket pair, for changes.
     pub(crate) fn offered_mut(&mut self) -> Option<&mut OfferedPair> {
         match &mut self.carriage {
             Carriage::Offered(pair) => Some(pair),
@@ -130,7 +131,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Its bytes and where they lead, if nothing was said on it; `None` of one that is shared.
+    /// The stream and its address, if nothing was sent on it; `None` for a shared connection.
     pub(crate) fn into_stream(self) -> Option<(UpstreamStream, Option<SocketAddr>)> {
         match self.carriage {
             Carriage::Http1(stream) | Carriage::Http2(stream, _) => Some((stream, self.address)),
@@ -138,7 +139,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// What its request has for itself.
+    /// The stream that the request has for itself.
     fn own(&self) -> Option<&UpstreamStream> {
         match &self.carriage {
             Carriage::Http1(stream) | Carriage::Http2(stream, _) => Some(stream),
@@ -153,7 +154,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Where it leads, of the addresses that a name has.
+    /// The address of the connection, if the upstream has a name.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match &self.carriage {
             Carriage::Shared(shared) => shared.address,
@@ -161,32 +162,33 @@ impl UpstreamConnection {
         }
     }
 
-    /// The number of the clients that have begun its session; `None` without TLS.
+    /// The number of the TLS clients that began the session; `None` without TLS.
     pub(crate) fn clients(&self) -> Option<u64> {
         self.own()?.clients()
     }
 
-    /// Whether HTTP/2 is spoken.
+    /// Whether the connection speaks HTTP/2.
     pub(crate) fn is_http2(&self) -> bool {
         matches!(self.carriage, Carriage::Http2(..) | Carriage::Shared(_))
     }
 
-    /// Whether it is a stream of a connection that others have, too.
+    /// Whether this is a stream of a shared connection.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self.carriage, Carriage::Shared(_))
     }
 
-    /// Whether it waits for a stream, as all that the application takes are under way.
+    /// Whether the request waits for a stream, because the application allows no more.
     pub(crate) fn waits_for_stream(&self) -> bool {
         matches!(&self.carriage, Carriage::Shared(shared) if shared.waits_for_stream)
     }
 
-    /// Whether its connection had been used before, as far as that shows when a request is sent.
+    /// Whether the shared connection had been used before, as far as that is known when a request is
+    /// sent.
     pub(crate) fn was_resting(&self) -> bool {
         matches!(&self.carriage, Carriage::Shared(shared) if shared.is_reused)
     }
 
-    /// Whether nothing of the request has run for certain, because its peer has said so.
+    /// Whether it is certain that nothing of the request has run, because the peer has said so.
     pub(crate) fn is_refused(&self) -> bool {
         match &self.carriage {
             Carriage::Http1(_) | Carriage::Offered(_) => false,
@@ -195,7 +197,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Whether HTTP/2 has said that all of the answer was there, and it was taken.
+    /// Whether HTTP/2 has reported the end of the answer, and all of it was taken.
     pub(crate) fn is_over(&self) -> bool {
         match &self.carriage {
             Carriage::Http1(_) | Carriage::Offered(_) => false,
@@ -213,7 +215,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Whether the window lets some of a body be sent.
+    /// Whether the window allows some of a body to be sent.
     pub(crate) fn has_room(&self) -> bool {
         match &self.carriage {
             Carriage::Http1(_) | Carriage::Offered(_) => true,
@@ -222,7 +224,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// What HTTP/2 has said behind the body of the answer.
+    /// The trailers of an answer over HTTP/2.
     pub(crate) fn trailers(&self) -> &[(Box<str>, Box<[u8]>)] {
         match &self.carriage {
             Carriage::Http1(_) | Carriage::Offered(_) => &[],
@@ -231,33 +233,33 @@ impl UpstreamConnection {
         }
     }
 
-    /// Sends these bytes before all others, in clear though all others are sealed. Whether others are: else they are
-    /// like any.
+    /// Sends these bytes before all others, and in clear even with TLS. Returns whether that was
+    /// arranged; if not, the caller sends them like any others.
     pub(crate) fn begin_in_clear(&mut self, bytes: &[u8]) -> bool {
         match &mut self.carriage {
-            // they go before the preface of HTTP/2, and are no part of what that says
+            // they go before the preface of HTTP/2, and are no part of its frames
             Carriage::Http2(stream, http2) if !stream.is_tls() => {
                 http2.begin_in_clear(bytes);
                 true
             }
             Carriage::Http1(stream) | Carriage::Http2(stream, _) => stream.begin_in_clear(bytes),
-            // whoever has something to say first has a connection for itself
+            // a request with a preface has a connection for itself
             Carriage::Shared(_) | Carriage::Offered(_) => false,
         }
     }
 
-    /// What must happen with the socket before the connection has come about.
+    /// The socket events that are needed before the connection is established.
     pub(crate) fn wants_to_connect(&self) -> Wants {
         let reads = self.is_shared() || self.shakes();
         Wants { read: reads, write: !reads }
     }
 
-    /// Whether it takes connections, and its words in the handshake of TLS are waited for.
+    /// Whether the upstream accepts connections, and its part of the TLS handshake is awaited.
     pub(crate) fn shakes(&self) -> bool {
         self.own().and_then(UpstreamStream::handshake_reads).unwrap_or_default()
     }
 
-    /// Whether the session of TLS continues an earlier one; `None` without TLS.
+    /// Whether the TLS session was resumed; `None` without TLS.
     pub(crate) fn is_resumed(&self) -> Option<bool> {
         match &self.carriage {
             Carriage::Shared(shared) => shared.is_resumed,
@@ -266,7 +268,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Why TLS goes no further, if that is so.
+    /// Why TLS has failed, if so.
     pub(crate) fn fault(&self) -> Option<TlsFault> {
         match &self.carriage {
             Carriage::Shared(shared) => shared.fault,
@@ -280,13 +282,14 @@ impl UpstreamConnection {
         match &self.carriage {
             Carriage::Http1(stream) => stream.has_unsent(),
             Carriage::Http2(stream, http2) => stream.has_unsent() || http2.has_unsent(),
-            // others see to that
+            // the carrier sends what waits on shared connections
             Carriage::Shared(_) => false,
             Carriage::Offered(pair) => pair.has_unsent(),
         }
     }
 
-    /// Whether a [send](UpstreamConnection::send) without bytes does something; `ends` if nothing follows.
+    /// Whether a [send](UpstreamConnection::send) without bytes does something; `ends` says that
+    /// nothing follows.
     pub(crate) fn wants_to_send(&self, ends: bool) -> bool {
         match &self.carriage {
             Carriage::Http1(stream) => stream.has_unsent(),
@@ -296,7 +299,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Whether another request may be sent on it, which nothing was asked of for a while.
+    /// Whether another request may be sent on a connection that was idle for a while.
     pub(crate) fn is_fit(&mut self, now_ms: u64) -> bool {
         match &mut self.carriage {
             Carriage::Http1(stream) => stream.is_quiet(),
@@ -305,7 +308,8 @@ impl UpstreamConnection {
         }
     }
 
-    /// Whether another request may be sent on it, of which the one before is over. A stream is for one.
+    /// Whether another request may be sent after the end of this one. A shared stream is for one
+    /// request.
     pub(crate) fn ends_clean(&mut self) -> bool {
         match &mut self.carriage {
             Carriage::Http1(stream) => stream.rests(),
@@ -318,10 +322,11 @@ impl UpstreamConnection {
         }
     }
 
-    /// Sends the first of a request, if the connection has come about; `ends` if that is the last of it.
+    /// Sends the first bytes of a request, if the connection is established; `ends` says that they
+    /// are the last.
     ///
     /// # Errors
-    /// Why it has not, and will not.
+    /// Why the connection is not established, and will not be.
     pub(crate) fn begin(&mut self, bytes: &[u8], ends: bool) -> Result<Sent, ConnectError> {
         match &mut self.carriage {
             Carriage::Http1(stream) => stream.begin(bytes),
@@ -331,7 +336,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Sends some of a request; `ends` if that is the last of it.
+    /// Sends some of a request; `ends` says that it is the last part.
     pub(crate) fn send(&mut self, bytes: &[u8], ends: bool) -> Sent {
         match &mut self.carriage {
             Carriage::Http1(stream) => stream.send(bytes),
@@ -341,7 +346,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Sends what follows the body of a request.
+    /// Sends the trailers of a request.
     pub(crate) fn end_with(&mut self, trailers: &[u8]) {
         match &mut self.carriage {
             Carriage::Http1(_) | Carriage::Offered(_) => {}
@@ -350,15 +355,16 @@ impl UpstreamConnection {
         }
     }
 
-    /// Says that the answer is not wanted any more, where that can be said. A stream says it when it is dropped.
+    /// Cancels the answer, where the protocol allows that. A shared stream is cancelled when it is
+    /// dropped.
     pub(crate) fn cancel(&mut self) {
         if let Carriage::Http2(stream, http2) = &mut self.carriage {
             http2.cancel(stream);
         }
     }
 
-    /// Receives what is not wanted yet, so that what stands behind it lets the request go on. Says whether more may be
-    /// there.
+    /// Receives bytes that are not wanted yet, so that what follows them can let the request go on.
+    /// Returns whether more may be there.
     pub(crate) fn look_ahead(&mut self, now_ms: u64) -> bool {
         match &mut self.carriage {
             Carriage::Http1(_) | Carriage::Offered(_) => false,
@@ -367,8 +373,8 @@ impl UpstreamConnection {
         }
     }
 
-    /// Says that nothing more is sent; the upstream can still be heard. Whether it is said: the socket may have to
-    /// take more before.
+    /// Shuts down sending; the upstream can still send. Returns whether that is done: the socket may
+    /// have to take more before.
     pub(crate) fn end_writing(&mut self) -> bool {
         self.own_mut().is_none_or(UpstreamStream::end_writing)
     }

@@ -1,58 +1,59 @@
-//! Upstreams that take no connections for a while, as in a restart: requests wait for them, and only one tries at a
-//! time whether they are back.
+//! Outages: upstreams that take no connections for a while, as in a restart. Requests wait for them,
+//! and only one at a time tries whether they are back.
 //!
-//! It is about all upstreams of a group together: while one takes connections, requests are sent there.
+//! An outage concerns all upstreams of a group together: while one takes connections, requests go
+//! there.
 
 use super::Upstreams;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// For so long after the first request that found none of them they are waited for. What is away for longer is not
-/// restarting.
+/// How long requests wait for upstreams, from the first request that found none of them. An upstream
+/// that is away for longer is not restarting.
 const AWAY_MS: u64 = 60_000;
 
-/// So often one request tries, and all others look whether it has found one.
+/// How often one request tries, and all others look whether it has succeeded.
 const TRY_MS: u64 = 100;
 
-/// What is known of upstreams that take no connections.
+/// The state of an outage.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
-    /// Since when none took a connection, in milliseconds; 0 if one did since.
+    /// When the outage began, in milliseconds; 0 if an upstream took a connection since.
     since_ms: AtomicU64,
     /// When the next request may try.
     next_ms: AtomicU64,
-    /// Requests that wait.
+    /// The number of waiting requests.
     waiting: AtomicU32,
 }
 
-/// A request that waits until an upstream takes connections again. Dropped, it does no longer.
+/// A request that waits until an upstream takes connections again. Dropping this ends the wait.
 #[derive(Debug)]
 pub(crate) struct OutageWait {
     upstreams: Arc<Upstreams>,
-    /// Until when it waits at most.
+    /// Until when the request waits at most.
     until_ms: u64,
-    /// When it looks again.
+    /// When the request looks again.
     next_ms: u64,
 }
 
-/// What becomes of one that waits.
+/// The result of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutageLook {
-    /// It may try, or one is back.
+    /// The request may try, or an upstream is back.
     Tries,
-    /// It waits on.
+    /// The request waits on.
     Waits,
-    /// Its time is over.
+    /// The request has waited for as long as it may.
     Late,
 }
 
 impl OutageWait {
-    /// When it is to look.
+    /// When the request must look.
     pub(crate) fn next_ms(&self) -> u64 {
         self.next_ms.min(self.until_ms)
     }
 
-    /// What becomes of it now.
+    /// Looks whether the request may try.
     pub(crate) fn look(&mut self, now_ms: u64) -> OutageLook {
         let outage = &self.upstreams.outage;
         if !outage.is_on() || outage.may_try(now_ms) {
@@ -77,7 +78,7 @@ impl Outage {
         self.since_ms.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether it is this one's turn to try.
+    /// Whether this request may be the one that tries now.
     fn may_try(&self, now_ms: u64) -> bool {
         let next_ms = self.next_ms.load(Ordering::Relaxed);
         let then_ms = now_ms.saturating_add(TRY_MS);
@@ -85,7 +86,7 @@ impl Outage {
         is && self.next_ms.compare_exchange(next_ms, then_ms, order, order).is_ok()
     }
 
-    /// One takes connections.
+    /// Notes that an upstream takes connections.
     #[inline]
     pub(super) fn end(&self) {
         if self.is_on() {
@@ -93,15 +94,16 @@ impl Outage {
         }
     }
 
-    /// How many wait.
+    /// The number of waiting requests.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed) as usize
     }
 }
 
 impl Upstreams {
-    /// A request has found none that takes connections: it waits for one, if they have answered before and are not
-    /// away for long. At most `most` do. One that has waited before does so `until_ms`.
+    /// Lets a request wait that has found no upstream that takes connections, if they have answered
+    /// before and are not away for long. At most `most` requests wait. One that has waited before
+    /// still has the same deadline, `until_ms`.
     pub(crate) fn wait_for_return(
         self: &Arc<Self>,
         most: u32,
@@ -124,7 +126,7 @@ impl Upstreams {
         Some(wait)
     }
 
-    /// Whether a request that comes now waits at once, because others do.
+    /// Lets a new request wait at once, if others wait.
     pub(crate) fn joins_wait(
         self: &Arc<Self>,
         most: u32,
@@ -198,7 +200,7 @@ mod tests {
         drop(late);
         assert!(upstreams.wait_for_return(10, 99_000, 61_000).is_none());
         assert!(upstreams.joins_wait(10, 99_000, 61_000).is_none());
-        // it was back meanwhile
+        // an upstream was back meanwhile
         upstreams.outage.end();
         assert!(upstreams.wait_for_return(10, 99_000, 61_000).is_some());
     }

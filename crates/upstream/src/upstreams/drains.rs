@@ -1,14 +1,15 @@
-//! Requests whose client has left and that an application still works on: each keeps its place until that has come
-//! to its end.
+//! Requests whose client has left and that an application still works on. Each keeps its place until
+//! the application has finished.
 //!
-//! An application need not notice that a connection is closed: php-fpm looks when it writes, a thread that computes
-//! never does. If the place were free at once, the application would have more under way than `in_flight` allows. So
-//! the connection stays open in one direction: the application reads an end, and one that minds stops and closes.
-//! One that does not answers, and closes then.
+//! An application need not notice that a connection is closed: php-fpm checks when it writes, a
+//! thread that computes never does. If the place were free at once, the application would have more
+//! under way than `in_flight` allows. So only one direction of the connection is shut down. An
+//! application that looks for that reads an end, stops and closes; another one answers, and closes
+//! then.
 //!
-//! One thread, which starts with the first of them, waits for all: no loop knows of them, and no thread that a
-//! request could have waits. Each has a place, so there are never more than places, and each has the time that its
-//! request would have had.
+//! One thread, which starts with the first such request, waits for all of them, so they burden no
+//! loop and no thread for requests. Each has a place, so there are never more than places, and each
+//! has the time that its request would have had.
 
 use crate::upstreams::UpstreamSlot;
 use crate::upstreams::connection::UpstreamConnection;
@@ -20,30 +21,31 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-/// How often is looked whose time is over, in milliseconds.
+/// How often deadlines are checked, in milliseconds.
 const LOOK_MS: u64 = 500;
 
-/// While there is none.
+/// How often deadlines are checked while there is no such request, in milliseconds.
 const IDLE_MS: u64 = 3_600_000;
 
-/// No connection has this token.
+/// The token of the bell, which is no connection's.
 const BELL: u64 = 0;
 
-/// So much is received at a time.
+/// How much is received at a time.
 const RECEIVE_BYTES: usize = 16 * 1024;
 
-/// What an application still works on.
+/// A request that an application still works on.
 #[derive(Debug)]
 pub(crate) struct DrainingExchange {
     connection: UpstreamConnection,
-    /// Given back when this is dropped.
+    /// The place, which is given back when this is dropped.
     _slot: UpstreamSlot,
-    /// So much more may come; then the connection is closed, which the application notices when it writes on.
+    /// How much more may come. After that the connection is closed, which the application notices
+    /// when it writes on.
     left_bytes: usize,
     until_ms: u64,
 }
 
-/// All of them.
+/// All drained requests.
 struct Drains {
     epoll: Epoll,
     bell: Bell,
@@ -57,31 +59,32 @@ struct DrainTable {
 }
 
 impl DrainingExchange {
-    /// Ends our direction of a connection. At most so much more is received, and until that time.
+    /// Shuts down our direction of a connection. At most `left_bytes` more are received, and until
+    /// `until_ms`.
     pub(crate) fn new(
         mut connection: UpstreamConnection,
         slot: UpstreamSlot,
         left_bytes: usize,
         until_ms: u64,
     ) -> DrainingExchange {
-        // an upstream that takes nothing hears nothing of it, and has its time
+        // an upstream that reads nothing does not notice the end, and has its full time
         let _ = connection.end_writing();
         DrainingExchange { connection, _slot: slot, left_bytes, until_ms }
     }
 
-    /// Keeps the place until the application has come to its end.
+    /// Keeps the place until the application has finished.
     pub(crate) fn begin(mut self) {
         static ALL: OnceLock<Option<Arc<Drains>>> = OnceLock::new();
         if self.is_over() {
             return;
         }
-        // without a thread there is nothing to wait for the end
+        // without a thread the place is given back at once
         if let Some(all) = ALL.get_or_init(Drains::start) {
             all.add(self);
         }
     }
 
-    /// Receives what there is. Whether the application is done, or will be when it writes.
+    /// Receives what there is. Returns whether the application is done, or will be when it writes.
     fn is_over(&mut self) -> bool {
         let mut dropped = [0; RECEIVE_BYTES];
         loop {
@@ -98,7 +101,7 @@ impl DrainingExchange {
 }
 
 impl Drains {
-    /// Starts the thread; there may be none to be had.
+    /// Starts the thread; `None` if that fails.
     fn start() -> Option<Arc<Drains>> {
         let (epoll, bell) = (Epoll::new().ok()?, Bell::new().ok()?);
         epoll.add_reader(&bell, BELL).ok()?;
@@ -116,7 +119,7 @@ impl Drains {
         let mut each = self.each();
         each.last_token += 1;
         let token = each.last_token;
-        // what is so already is reported, and waits for the lock
+        // an event that is there already is reported, and then waits for the lock
         let edges = Edges { read: true, write: false };
         if self.epoll.add_edges(drain.connection.as_fd(), token, edges).is_err() {
             return;
@@ -150,7 +153,7 @@ impl Drains {
             over.extend(each.by_token.extract_if(|_, it| it.until_ms <= now_ms).map(|(_, it)| it));
             is_idle = each.by_token.is_empty();
             drop(each);
-            // places are given back without that lock
+            // dropping them gives places back, which must not happen under the lock
             drop(over);
         }
     }

@@ -1,13 +1,14 @@
 //! HTTP/2 to an application or the next stage of this server, one request at a time on a connection.
 //!
-//! An exchange sends and receives what HTTP/1.1 would say; here that becomes frames, and frames become that:
-//! a head in text, then the body as it is. What HTTP/1.1 cannot say is told beside it: whether an answer
-//! has ended or has broken off, and that nothing of a request has run (REFUSED_STREAM, or a stream above
-//! the last of a GOAWAY).
+//! An exchange sends and receives what HTTP/1.1 would. Here that is converted to frames, and frames
+//! to that: a head in text, then the body as it is. What HTTP/1.1 cannot express is reported
+//! separately: whether an answer has ended or has broken off, and that nothing of a request has run
+//! (REFUSED_STREAM, or a stream above the last of a GOAWAY).
 //!
-//! One stream at a time, because a connection then has one exchange and one loop, which takes it from a pool
-//! and gives it back as one of HTTP/1.1. Nothing is to be shared out between streams, and what a client
-//! does not take holds up no other client. Connections that requests share are [`shared`](super::shared).
+//! There is one stream at a time, because a connection then has one exchange and one loop, which
+//! takes it from a pool and gives it back as one of HTTP/1.1. Nothing must be shared out between
+//! streams, and what one client does not take holds up no other. Connections that requests share are
+//! in [`shared`](super::shared).
 
 pub(crate) mod text;
 
@@ -22,43 +23,44 @@ use std::io;
 use std::mem;
 use text::TrailerFields;
 
-/// So much is received at a time where an answer is long.
+/// How much is received at a time where an answer is long.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
-/// So much is received at first: what holds more is mapped anew each time, and most answers are short.
+/// How much is received at first. A larger buffer would be mapped anew each time, and most answers
+/// are short.
 const FIRST_RECEIVE_BYTES: usize = 16 * 1024;
 
 /// An answer is received as it is taken, so the window need not hold it back.
 const WINDOW_BYTES: u32 = 0x7fff_ffff;
 
-/// What an application may send of an answer that its client does not take, while it has yet to say that it takes
-/// more of the request: all of that is kept here.
+/// How much of an answer an application may send that the client does not take, before it takes more
+/// of the request. All of that is kept here.
 const APPLICATION_WINDOW_BYTES: u32 = 256 * 1024;
 
-/// Frames that are not about bodies are not answered while so much waits for the socket; when as much again waits,
-/// the connection has failed.
+/// How much output may wait for the socket before control frames are no longer answered. When as much
+/// again waits, the connection has failed.
 pub(crate) const MOST_OUTPUT_BYTES: usize = 128 * 1024;
 
-/// A head may say so much; how much of it is for the client is decided when it is text.
+/// The limits of a head. How much of it is for the client is decided when it is text.
 pub(crate) const HEAD: FieldLimits = FieldLimits { bytes: 128 * 1024, fields: 256 };
 
 /// How the answer to a request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerEnd {
-    /// All of it is there.
+    /// The answer is complete.
     Whole,
-    /// Nothing of the request has run, and none will.
+    /// Nothing of the request has run, and nothing will.
     Refused,
-    /// There should be more.
+    /// The answer has broken off.
     Broken,
 }
 
-/// Who speaks at the other end.
+/// The kind of peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Http2Peer {
     /// A stage of this server.
     Stage,
-    /// Anybody.
+    /// Any other server.
     Application,
 }
 
@@ -68,31 +70,32 @@ pub(crate) struct UpstreamHttp2 {
     machine: Connection,
     scheme: &'static [u8],
     fields: DecodedFields,
-    /// Received; from `at` on not used.
+    /// The bytes received; those before `at` are used.
     input: Vec<u8>,
     at: usize,
-    /// So much is received next.
+    /// How much is received next.
     receive_bytes: usize,
-    /// Frames; from `sent` on not sent.
+    /// The frames; those before `sent` are sent.
     output: Vec<u8>,
     sent: usize,
-    /// Of the answer, received before it was wanted; from `ahead_at` on not used.
+    /// The bytes of the answer that were received before they were wanted; those before `ahead_at`
+    /// are used.
     ahead: Vec<u8>,
     ahead_at: usize,
-    /// What comes now is not taken yet.
+    /// Whether the bytes that come now are not taken yet.
     is_ahead: bool,
-    /// Before the connection has come about: so many bytes of the request are in the output.
+    /// How many bytes of the request are in the output, before the connection is established.
     queued: Option<usize>,
     /// The stream of the request.
     stream: Option<u32>,
-    /// The end of the request is in the output.
+    /// Whether the end of the request is in the output.
     has_ended: bool,
     end: Option<AnswerEnd>,
     trailers: TrailerFields,
 }
 
 impl UpstreamHttp2 {
-    /// A connection on which nothing was said.
+    /// A connection on which nothing was sent.
     pub(crate) fn new(peer: Http2Peer, is_tls: bool) -> UpstreamHttp2 {
         let limits = Http2Limits {
             fields: HEAD,
@@ -105,7 +108,7 @@ impl UpstreamHttp2 {
         };
         UpstreamHttp2 {
             machine: Connection::client(limits),
-            // applications compare it with how they are reached
+            // applications compare the scheme with how they are reached
             scheme: if is_tls { b"https" } else { b"http" },
             fields: DecodedFields::default(),
             input: Vec::new(),
@@ -124,12 +127,12 @@ impl UpstreamHttp2 {
         }
     }
 
-    /// Whether nothing of the request has run for certain, because its peer has said so.
+    /// Whether it is certain that nothing of the request has run, because the peer has said so.
     pub(crate) fn is_refused(&self) -> bool {
         self.end == Some(AnswerEnd::Refused)
     }
 
-    /// Whether all of an answer was received, and given.
+    /// Whether all of an answer was received, and taken.
     pub(crate) fn is_over(&self) -> bool {
         self.end == Some(AnswerEnd::Whole) && !self.has_ahead()
     }
@@ -139,7 +142,7 @@ impl UpstreamHttp2 {
         self.ahead_at < self.ahead.len()
     }
 
-    /// What followed the body of the answer.
+    /// The trailers of the answer.
     pub(crate) fn trailers(&self) -> &[(Box<str>, Box<[u8]>)] {
         &self.trailers
     }
@@ -160,13 +163,13 @@ impl UpstreamHttp2 {
         self.stream.is_none_or(|stream| self.machine.send_capacity(stream) > 0)
     }
 
-    /// The next request begins, if there may be one. What has come meanwhile is looked at: it may be that
-    /// the peer is about to end.
+    /// Whether the next request may begin. What has come meanwhile is read, since the peer may be
+    /// about to end.
     pub(crate) fn is_fit(&mut self, stream: &mut UpstreamStream, now_ms: u64) -> bool {
         let mut nothing = Vec::new();
         let mut received = self.receive(stream, &mut nothing, RECEIVE_BYTES, now_ms);
         if received == Received::Ended {
-            // the end of the answer before, whose body was whole without it
+            // the end of the answer before, whose body was complete without it
             self.end = None;
             self.trailers.clear();
             received = self.receive(stream, &mut nothing, RECEIVE_BYTES, now_ms);
@@ -177,15 +180,16 @@ impl UpstreamHttp2 {
             && !self.has_unsent()
     }
 
-    /// Whether the request that was under way leaves nothing behind; then it is forgotten.
+    /// Whether the request leaves nothing behind; then its state is cleared.
     pub(crate) fn ends_clean(&mut self, stream: &mut UpstreamStream) -> bool {
         let mut nothing = Vec::new();
         if self.end.is_none() {
-            // of a body whose length is known the end may come behind its last byte, and need not be waited for
+            // the end of a body of known length may come after its last byte, and need not be waited
+            // for
             self.receive(stream, &mut nothing, RECEIVE_BYTES, 0);
         }
         let lags = self.end.is_none() && nothing.is_empty();
-        // what its settings are answered with
+        // the acknowledgement of the peer's settings
         self.machine.flush(&mut self.output);
         self.write(stream);
         let is_clean = (lags || (self.is_over() && self.machine.open_streams() == 0))
@@ -197,7 +201,7 @@ impl UpstreamHttp2 {
             (self.ahead, self.ahead_at) = (Vec::new(), 0);
             self.trailers.clear();
             if self.at == self.input.len() {
-                // what waits for long takes no memory
+                // an idle connection takes no memory
                 (self.input, self.at) = (Vec::new(), 0);
             }
             self.output = Vec::new();
@@ -206,15 +210,16 @@ impl UpstreamHttp2 {
         is_clean
     }
 
-    /// These bytes go before all that HTTP/2 says.
+    /// Puts these bytes before the preface of HTTP/2.
     pub(crate) fn begin_in_clear(&mut self, bytes: &[u8]) {
         self.output.extend_from_slice(bytes);
     }
 
-    /// Sends the first of a request, if the connection has come about, and by now is one for HTTP/2.
+    /// Sends the first bytes of a request, if the connection is established, and was agreed to be
+    /// HTTP/2.
     ///
     /// # Errors
-    /// Why it has not, and will not.
+    /// Why the connection is not established, and will not be.
     pub(crate) fn begin(
         &mut self,
         stream: &mut UpstreamStream,
@@ -245,9 +250,9 @@ impl UpstreamHttp2 {
         })
     }
 
-    /// Sends the next bytes of a request in HTTP/1.1, without chunks: its head as a whole, and its body as far
-    /// as the window goes. `ends` if they are its last. Says how many were taken; with none, the window is closed
-    /// or there were none.
+    /// Sends the next bytes of a request in HTTP/1.1, without chunks: its head as a whole, and its
+    /// body as far as the window allows. `ends` says that they are the last. Returns how many were
+    /// taken; none if the window is closed or there were none.
     pub(crate) fn send(&mut self, stream: &mut UpstreamStream, bytes: &[u8], ends: bool) -> Sent {
         match self.write(stream) {
             (_, Sent::Bytes(_)) => {}
@@ -259,13 +264,13 @@ impl UpstreamHttp2 {
         };
         match self.write(stream) {
             (0, Sent::Broken) => Sent::Broken,
-            // what is not sent is kept here
+            // unsent frames are kept here
             _ => Sent::Bytes(used),
         }
     }
 
-    /// Makes frames of the next bytes of a request, as far as the window goes. Says of how many; `None` if its peer takes
-    /// no request.
+    /// Makes frames of the next bytes of a request, as far as the window allows. Returns how many
+    /// bytes were used; `None` if the peer takes no request.
     fn queue(&mut self, bytes: &[u8], ends: bool) -> Option<usize> {
         let (stream, used) = match self.stream {
             Some(stream) => (stream, 0),
@@ -281,21 +286,21 @@ impl UpstreamHttp2 {
         Some(used + more)
     }
 
-    /// The answer is not wanted any more: the peer is told, if it is not over.
+    /// Cancels the answer: the stream is reset, if it is not over.
     pub(crate) fn cancel(&mut self, stream: &mut UpstreamStream) {
         self.reset();
         self.machine.flush(&mut self.output);
         self.write(stream);
     }
 
-    /// Gives the stream up, if it is open.
+    /// Resets the stream, if it is open.
     fn reset(&mut self) {
         if let Some(stream) = self.stream {
             self.machine.reset(stream, ErrorCode::CANCEL);
         }
     }
 
-    /// What follows the body of the request, as lines of HTTP/1.1, which ends it.
+    /// Sends the trailers of a request, given as lines of HTTP/1.1, which end it.
     pub(crate) fn end_with(&mut self, to: &mut UpstreamStream, trailers: &[u8]) {
         let Some(stream) = self.stream.filter(|_| !self.has_ended) else { return };
         self.has_ended = true;
@@ -305,14 +310,15 @@ impl UpstreamHttp2 {
         self.write(to);
     }
 
-    /// Opens a stream for the head at the front of `bytes`. Says how long that is.
+    /// Opens a stream for the head at the front of `bytes`. Returns the stream and the length of the
+    /// head.
     fn open(&mut self, bytes: &[u8], ends: bool) -> Option<(u32, usize)> {
         let opened = text::open(&mut self.machine, &mut self.output, self.scheme, bytes, ends)?;
         (self.stream, self.has_ended) = (Some(opened.number), opened.has_ended);
         Some((opened.number, opened.head_bytes))
     }
 
-    /// Sends what waits. Says how much of it was taken, and what became of the rest.
+    /// Sends what waits. Returns how much was taken, and what became of the rest.
     fn write(&mut self, stream: &mut UpstreamStream) -> (usize, Sent) {
         let begin = self.sent;
         while self.has_unsent() {
@@ -327,8 +333,8 @@ impl UpstreamHttp2 {
         (count, Sent::Bytes(count))
     }
 
-    /// Appends what comes of the answer to `into`: heads as HTTP/1.1 has them, and at most `most` bytes of a body.
-    /// The end is that of the answer.
+    /// Appends what comes of the answer to `into`: heads as in HTTP/1.1, and at most `most` bytes of
+    /// a body. `Ended` means the end of the answer.
     pub(crate) fn receive(
         &mut self,
         stream: &mut UpstreamStream,
@@ -347,7 +353,7 @@ impl UpstreamHttp2 {
             self.flush();
             if into.len() > begin {
                 if self.end.is_none() {
-                    // the peer need not wait for its window until all of it is used
+                    // the peer's window opens now, without waiting until all is used
                     self.write(stream);
                 }
                 return Received::Bytes(into.len() - begin);
@@ -360,7 +366,8 @@ impl UpstreamHttp2 {
             match self.receive_input(stream) {
                 Received::Bytes(_) => {}
                 Received::Blocked => {
-                    // settings and windows; what is not taken now goes with the next bytes
+                    // acknowledgements and window updates; what the socket does not take now goes
+                    // with the next bytes
                     self.write(stream);
                     return Received::Blocked;
                 }
@@ -374,7 +381,7 @@ impl UpstreamHttp2 {
 
     /// Receives once.
     fn receive_input(&mut self, stream: &mut UpstreamStream) -> Received {
-        // what is left of a frame goes to the front, or nothing ever would
+        // the rest of a frame moves to the front, or the buffer would only grow
         self.input.drain(..mem::take(&mut self.at));
         let received = stream.receive_more(&mut self.input, self.receive_bytes);
         self.receive_bytes = match received {
@@ -385,16 +392,16 @@ impl UpstreamHttp2 {
         received
     }
 
-    /// Frames that are not about bodies go next, unless the peer takes none: then they wait in the machine, which has
-    /// a bound for them.
+    /// Puts control frames into the output, unless the peer takes none. Then they wait in the
+    /// machine, which limits them.
     fn flush(&mut self) {
         if self.output.len() - self.sent < MOST_OUTPUT_BYTES {
             self.machine.flush(&mut self.output);
         }
     }
 
-    /// Receives what is not wanted yet, so that what stands behind it opens the window for the request: no more than
-    /// its own window allows. Says whether more may be there.
+    /// Receives bytes that are not wanted yet, so that what follows them can open the window for the
+    /// request. The answer's own window limits how much. Returns whether more may be there.
     pub(crate) fn look_ahead(&mut self, stream: &mut UpstreamStream, now_ms: u64) -> bool {
         while !self.has_room() && self.end.is_none() {
             let mut ahead = mem::take(&mut self.ahead);
@@ -420,7 +427,7 @@ impl UpstreamHttp2 {
         true
     }
 
-    /// Gives some of what was received before it was wanted.
+    /// Takes some of the bytes that were received before they were wanted.
     fn take_ahead(&mut self, into: &mut Vec<u8>, most: usize) -> usize {
         let count = most.min(self.ahead.len() - self.ahead_at);
         into.extend_from_slice(&self.ahead[self.ahead_at..self.ahead_at + count]);
@@ -435,15 +442,16 @@ impl UpstreamHttp2 {
         count
     }
 
-    /// Uses what was received, until `into` has `most` bytes.
+    /// Uses the received bytes, until `into` has `most` bytes.
     fn use_input(&mut self, into: &mut Vec<u8>, most: usize, now_ms: u64) {
         while into.len() < most {
             let rest = &self.input[self.at..];
+            // the machine gets at most `left` bytes, so that a body never has more than `most`
             let left = most - into.len();
             let mut received =
                 self.machine.receive(&rest[..rest.len().min(left)], &mut self.fields, now_ms);
             if received.used == 0 && received.event.is_none() && rest.len() > left {
-                // the rest of a frame, but not of its body
+                // the rest of a frame, but only a part of a body
                 let Some(header) = FrameHeader::read(rest) else { break };
                 let len = if header.kind == kind::DATA { left.min(header.len) } else { header.len };
                 let end = rest.len().min(HEADER_BYTES + len);
@@ -460,6 +468,7 @@ impl UpstreamHttp2 {
                 }
                 Some(Http2Event::Data { stream, bytes, ends }) => {
                     into.extend_from_slice(bytes);
+                    // bytes that are received ahead open the window when they are taken
                     if !self.is_ahead {
                         self.machine.consumed(stream, bytes.len());
                     }

@@ -175,7 +175,7 @@ fn a_body_goes_as_far_as_the_window_and_its_end_when_it_is_told() {
             Sent::Bytes(count @ 1..) => sent += count,
             other => panic!("{other:?}"),
         }
-        // what the socket had no room for
+        // the bytes for which the socket had no room
         while http2.has_unsent() {
             heard += stage
                 .hear()
@@ -228,7 +228,7 @@ fn what_has_not_run_is_told_from_what_has_broken_off() {
         assert_eq!(received(&mut http2, &mut socket, 1000).0, Received::Broken);
         assert_eq!((http2.is_refused(), http2.ends_clean(&mut socket)), (is_refused, false));
     }
-    // the stage has said goodbye, and the request comes too late
+    // the stage has sent GOAWAY, and the request comes too late
     let (mut socket, mut http2, mut stage) = pair();
     stage.hear();
     stage.machine.drain_now();
@@ -236,7 +236,7 @@ fn what_has_not_run_is_told_from_what_has_broken_off() {
     stage.flush();
     assert_eq!(received(&mut http2, &mut socket, 1000).0, Received::Broken);
     assert!(http2.is_refused());
-    // it ends in the middle of an answer
+    // the stage ends in the middle of an answer
     let (mut socket, mut http2, mut stage) = pair();
     http2.send(&mut socket, GET, true);
     stage.hear();
@@ -272,7 +272,7 @@ fn an_application_that_takes_nothing_more_is_heard_beyond_what_is_wanted() {
     app.head(1, MessagePart::Head, 200);
     let (_, text) = received(&mut http2, &mut socket, 1000);
     assert!(text.starts_with(b"HTTP/1.1 200"));
-    // its window is shut, and before it says more of that it answers
+    // the application's window is closed, and it answers before it opens the window
     let (body, window) = (vec![b'x'; 300_000], 256 * 1024);
     assert_eq!(http2.send(&mut socket, &body, false), Sent::Bytes(window));
     assert!(!http2.has_room());
@@ -331,7 +331,7 @@ fn a_request_that_is_cancelled_is_reset() {
     app.hear();
     http2.cancel(&mut socket);
     assert_eq!(app.hear(), [Came::Reset]);
-    // of one that is over nothing is said
+    // a stream that is over is not reset
     let (mut socket, mut http2, mut app) = pair_with(Http2Peer::Application);
     http2.send(&mut socket, GET, true);
     app.hear();
@@ -374,7 +374,7 @@ fn a_body_of_known_length_may_end_before_its_stream() {
     app.head(1, MessagePart::Head, 200);
     app.data(1, b"all", false);
     received(&mut http2, &mut socket, 1000);
-    // it is kept, and used when the end has come
+    // the connection is kept, and used when the end has come
     assert!(http2.ends_clean(&mut socket) && !http2.is_fit(&mut socket, 0));
     app.data(1, b"", true);
     assert!(http2.is_fit(&mut socket, 0));

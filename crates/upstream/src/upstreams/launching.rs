@@ -1,6 +1,7 @@
-//! Connections to programs that the launcher is to start. One is there at once: it is one end of a pair, and the launcher
-//! is given the other. What its socket has no room for, some hundreds at once, waits here: how many requests there may be,
-//! `in_flight` and the queue of their route say, and no buffer of the kernel.
+//! Connections to programs that the launcher starts. A connection is there at once: it is one end of
+//! a socket pair, and the launcher gets the other. What the launcher's socket has no room for, after
+//! some hundreds, waits here. So `in_flight` and the queue of the route limit the number of requests,
+//! and no buffer of the kernel does.
 
 use forebay_sys::launch::MessageSocket;
 use forebay_sys::lend;
@@ -10,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// What is on its way to the launcher.
+/// The programs' ends of connections that are on their way to the launcher.
 #[derive(Debug)]
 pub(crate) struct LaunchQueue {
     launcher: Arc<MessageSocket>,
@@ -19,14 +20,14 @@ pub(crate) struct LaunchQueue {
 
 #[derive(Debug, Default)]
 struct LaunchesWaiting {
-    /// The numbers of routes, and the programs' ends, in the order of their coming.
+    /// The numbers of routes, and the programs' ends, in order.
     ends: VecDeque<(u64, OwnedFd)>,
-    /// A thread passes them on, as the launcher takes them.
+    /// Whether a thread passes them on, as the launcher takes them.
     has_thread: bool,
 }
 
 impl LaunchQueue {
-    /// To this launcher.
+    /// A queue for this launcher.
     pub(crate) fn new(launcher: &Arc<MessageSocket>) -> Arc<LaunchQueue> {
         Arc::new(LaunchQueue { launcher: Arc::clone(launcher), state: Mutex::default() })
     }
@@ -35,10 +36,11 @@ impl LaunchQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Our end of a connection to a program of this route.
+    /// Makes a connection to a program of this route, and returns our end.
     ///
     /// # Errors
-    /// Lack of descriptors or threads; or that the launcher has ended, and nobody else answers.
+    /// There are no more descriptors or threads; or the launcher has ended, and no other process
+    /// answers.
     pub(crate) fn connect(self: &Arc<Self>, route: u64) -> io::Result<OwnedFd> {
         let (own, its) = lend::pair()?;
         let mut state = self.state();
@@ -58,7 +60,7 @@ impl LaunchQueue {
         Ok(own)
     }
 
-    /// What the thread does, until nothing waits.
+    /// The thread's loop, until nothing waits.
     fn run(&self) {
         loop {
             let mut state = self.state();
@@ -67,13 +69,13 @@ impl LaunchQueue {
                 return;
             };
             drop(state);
-            // where the launcher has ended the program's end is closed with this, which its request sees
+            // if the launcher has ended, the program's end is closed here, which the request notices
             let _ = self.launcher.pass_in_time(&route.to_le_bytes(), its.as_fd());
         }
     }
 }
 
-/// One that has ended is like an application at which nobody listens.
+/// The error for a launcher that has ended: it looks like an application that does not listen.
 fn refused(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
@@ -116,7 +118,7 @@ mod tests {
         for one in own {
             let mut one = UnixStream::from(one);
             one.set_nonblocking(false).unwrap();
-            // nobody has the other end
+            // no process has the other end
             assert_eq!(one.read(&mut [0; 1]).unwrap_or(0), 0);
         }
         let error = queue.connect(1).unwrap_err();

@@ -1,10 +1,11 @@
-//! A connection to a receiver that is given one end of a pair of sockets instead of its client's: through TLS and over
-//! HTTP/2 that socket is of no use to it. What is spoken on the other end is HTTP/1.1, so that to an exchange it is a
-//! connection like one to any application.
+//! Connections to receivers that get one end of a socket pair instead of their client's socket, which
+//! is of no use to them through TLS and over HTTP/2. HTTP/1.1 is spoken on the other end, so that for
+//! an exchange this is a connection like one to any application.
 //!
-//! What is sent first, the head and what there is of the body, goes with the offer over the link. Nothing of an answer is
-//! believed before the receiver has said that it has taken the request, and none is at its end before it has said that it
-//! is done: the kernel reports no end while a child of the receiver has the other end of the pair.
+//! The first bytes, the head and what there is of the body, go with the offer over the link. Nothing
+//! of an answer counts before the receiver has confirmed that it has taken the request, and no answer
+//! is over before the receiver has reported that it is done: the kernel reports no end while a child
+//! of the receiver has the other end of the pair.
 
 use crate::receivers::frame::{Offer, REPORT_BYTES, ReceiverReport};
 use crate::receivers::loan::{Loan, LoanEvent, LoanOutcome};
@@ -17,25 +18,26 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// So much is received of a receiver at a time: both its messages, and what tells that there are too many.
+/// How much is received from a receiver at a time: both of its reports, and enough to notice that
+/// there are too many.
 const HEARD_BYTES: usize = 4 * REPORT_BYTES;
 
-/// What a receiver is told of a request that is passed on to it.
+/// The data of the announcement to a receiver, for a request that is passed on to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassedRequest {
-    /// What tells it from all others.
+    /// The unique number of the request.
     pub id: u128,
-    /// The client, as receivers are told it.
+    /// The client's address, as receivers get it.
     pub client: SocketAddr,
-    /// Where the client has come to.
+    /// The address that the client has connected to.
     pub server: SocketAddr,
-    /// Bytes of its head, as it is written for the receiver.
+    /// The length of the head, as it is written for the receiver.
     pub head_bytes: usize,
-    /// How its body is told apart from what follows.
+    /// The framing of the body.
     pub framing: Framing,
 }
 
-/// A link to a receiver and the pair of which that gets one end.
+/// A link to a receiver, and the socket pair of which the receiver gets one end.
 #[derive(Debug)]
 pub(crate) struct OfferedPair {
     link: UpstreamStream,
@@ -44,33 +46,33 @@ pub(crate) struct OfferedPair {
     /// The end that goes with the offer, until the kernel has it.
     there: Option<OwnedFd>,
     request: PassedRequest,
-    /// What the receiver is told; empty before anything is sent.
+    /// The offer to the receiver; empty before anything is sent.
     offer: Vec<u8>,
     sent: usize,
     loan: Loan,
     heard: Vec<u8>,
     end: OfferEnd,
-    /// The receiver has closed its end of the pair.
+    /// Whether the receiver has closed its end of the pair.
     is_shut: bool,
-    /// The kernel has taken nothing of the offer, because too many descriptors are on their way.
+    /// Whether the kernel has taken nothing of the offer, because too many descriptors are in flight.
     has_no_room: bool,
 }
 
-/// How it has ended, as far as the receiver says.
+/// How the request has ended, as far as the receiver reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OfferEnd {
     Open,
-    /// It has said that it is done.
+    /// The receiver has reported that it is done.
     Done,
-    /// It has died, or said what is no message.
+    /// The receiver has died, or sent something that is no report.
     Failed,
 }
 
 impl OfferedPair {
-    /// Over this link, which loops know by this number, for this request.
+    /// An offer of this request over this link, which loops know by `link_id`.
     ///
     /// # Errors
-    /// Lack of descriptors.
+    /// There are no more descriptors.
     pub(crate) fn new(
         link: UpstreamStream,
         link_id: SocketId,
@@ -109,39 +111,41 @@ impl OfferedPair {
         !self.is_shut
     }
 
-    /// The receiver may have seen some of the offer, and has not said that it takes the request.
+    /// Whether the receiver may have seen some of the offer, and has not confirmed the request.
     pub(crate) fn is_untaken(&self) -> bool {
         self.loan.is_out() && !self.loan.is_taken()
     }
 
-    /// The receiver has said that it takes the request: nobody else gets it.
+    /// Whether the receiver has confirmed the request: no other receiver gets it.
     pub(crate) fn is_taken(&self) -> bool {
         self.loan.is_taken()
     }
 
-    /// The kernel has taken nothing of the offer, because too many descriptors are on their way: that is not the
-    /// receiver's fault.
+    /// Whether the kernel has taken nothing of the offer, because too many descriptors are in flight.
+    /// The receiver is not to blame for that.
     pub(crate) fn has_no_room(&self) -> bool {
         self.has_no_room
     }
 
-    /// Some of the offer waits for the link.
+    /// Whether some of the offer waits for the link.
     pub(crate) fn has_unsent(&self) -> bool {
         self.sent < self.offer.len()
     }
 
-    /// Whether the receiver is done, as far as was heard, and its link is for the next request.
+    /// Whether the receiver is done, as far as it has reported, and its link is ready for the next
+    /// request.
     pub(crate) fn is_done(&mut self) -> bool {
         self.hear();
         self.end == OfferEnd::Done && self.heard.is_empty() && !self.has_unsent()
     }
 
-    /// The link alone, and the number that loops know it by.
+    /// The link alone, and the number by which loops know it.
     pub(crate) fn into_link(self) -> (UpstreamStream, SocketId) {
         (self.link, self.link_id)
     }
 
-    /// Sends some of the request: the first of it, and all that stands there then, with the offer.
+    /// Sends some of the request: the first bytes, with all of the body that is there, go with the
+    /// offer.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Sent {
         if self.offer.is_empty() {
             let sent = self.begin(bytes);
@@ -174,7 +178,7 @@ impl OfferedPair {
             server,
             keeps: false,
             taken_by_reading: false,
-            // the pair is for this request
+            // the pair is for this request alone
             is_last: true,
             head,
             body,
@@ -194,7 +198,7 @@ impl OfferedPair {
             };
             match sent {
                 Ok(Sent::Bytes(count)) => {
-                    // only the receiver has it from now on: its end is to be seen
+                    // now only the receiver has this end, so that its closing is noticed
                     self.there = None;
                     self.sent += count;
                     self.note(LoanEvent::Sent);
@@ -209,7 +213,7 @@ impl OfferedPair {
         }
     }
 
-    /// Hears what the receiver has said on the link.
+    /// Reads the reports on the link.
     pub(crate) fn hear(&mut self) {
         while self.end == OfferEnd::Open {
             if let Some((first, rest)) = self.heard.split_first_chunk::<REPORT_BYTES>() {
@@ -234,8 +238,9 @@ impl OfferedPair {
         };
     }
 
-    /// The time for the receiver to take the request is over: it cannot say that it does any more. Says whether it has
-    /// done so before, and then has its time from now on.
+    /// Handles the end of the time for the receiver to take the request: from now on it cannot
+    /// confirm it. Returns whether it has done so already, and then has its time to answer from now
+    /// on.
     pub(crate) fn is_taken_late(&mut self) -> bool {
         let was_taken = self.loan.is_taken();
         self.hear();
@@ -284,7 +289,7 @@ mod tests {
         link: UnixStream,
     }
 
-    /// A request with a body of five bytes that is offered, with the first two of these.
+    /// An offered request with a body of five bytes, of which the first two go with the offer.
     fn offered() -> (Bench, UnixStream) {
         let (here, link) = UnixStream::pair().unwrap();
         here.set_nonblocking(true).unwrap();
@@ -324,13 +329,13 @@ mod tests {
         assert_eq!(&body, b"llo");
         client.write_all(b"ok").unwrap();
         let mut answer = Vec::new();
-        // it may not have looked at the request
+        // the receiver may not have looked at the request
         assert_eq!(bench.pair.receive_more(&mut answer, 99), Received::Blocked);
         assert!(bench.pair.is_untaken());
         says(&mut bench, ReceiverReport::Taken);
         assert_eq!(bench.pair.receive_more(&mut answer, 99), Received::Bytes(2));
         assert_eq!(bench.pair.receive_more(&mut answer, 99), Received::Blocked);
-        // a child of it has the descriptor, too
+        // a child of the receiver has the descriptor, too
         let _child = client.try_clone().unwrap();
         drop(client);
         says(&mut bench, DONE);

@@ -1,8 +1,9 @@
-//! Services: names whose records (SRV, RFC 2782) say which servers there are, at which ports, and how much each gets.
+//! Services: names whose records (SRV, RFC 2782) list the servers, their ports and their weights.
 //!
-//! A service has a number of places among the upstreams of a group. Each server has one for as long as the records name
-//! it, with what is known of it and what it has under way. The records are looked up again when their time to live is
-//! over, by a thread that may wait for the name service. While that says nothing, everything stays as it is.
+//! A service has a number of places among the upstreams of a group. A server has one as long as the
+//! records name it; what is known of the server, and what it has under way, belongs to the place. A
+//! thread that may wait for the name service looks the records up again when their time to live is
+//! over. While the name service does not answer, everything stays as it is.
 
 mod records;
 
@@ -14,13 +15,14 @@ use records::{ServiceRecords, ServiceServer};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Records are looked up again no sooner and no later than so, whatever their time to live, in milliseconds.
+/// The least and the longest time until records are looked up again, whatever their time to live, in
+/// milliseconds.
 const TIME_TO_LIVE_MS: (u64, u64) = (1_000, 300_000);
 
-/// After so long records that were not found are looked up again.
+/// How soon records that were not found are looked up again, in milliseconds.
 const AGAIN_MS: u64 = 10_000;
 
-/// Weights are told the balancer as parts of this.
+/// The largest weight that the balancer gets; larger ones are scaled down to it.
 const MOST_WEIGHT: u32 = 100;
 
 /// The services of a group of upstreams.
@@ -32,39 +34,39 @@ struct NamedService {
     name: Box<str>,
     places: Range<MemberIndex>,
     state: Mutex<ServiceState>,
-    /// What an operator is to be told, of what.
+    /// The lines for the operator that are due: the service, and what to say of it.
     said: Mutex<Vec<(String, String)>>,
 }
 
-/// What is known of one.
+/// The state of one service.
 #[derive(Debug)]
 struct ServiceState {
-    /// Which server has which place.
+    /// The servers by place.
     servers: Vec<Option<ServiceServer>>,
     due_ms: u64,
-    /// Its records were not found last.
+    /// Whether the records were not found the last time.
     is_lost: bool,
-    /// More servers were named last than there are places.
+    /// How many servers without a place the records named the last time.
     too_many: usize,
 }
 
-/// What becomes of a place.
+/// A change of a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PlaceChange {
-    /// Which.
+    /// The place.
     pub(crate) member: MemberIndex,
-    /// The name and the port of the server that has it; `None` if none has.
+    /// The name and the port of the server that has it; `None` if it is empty.
     pub(crate) server: Option<(Box<str>, u16)>,
-    /// What the records say of that.
+    /// What the records say of that server.
     pub(crate) said: Option<ServerTerms>,
-    /// Whether another server had it, or none.
+    /// Whether another server, or none, had the place before.
     pub(crate) is_other: bool,
-    /// Whether none had it.
+    /// Whether no server had it before.
     pub(crate) was_vacant: bool,
 }
 
 impl NamedServices {
-    /// Of upstreams at these addresses, of which those of a service stand together.
+    /// The services among these addresses, where the places of one service are next to each other.
     pub(crate) fn new(to: &[UpstreamAddress]) -> NamedServices {
         let mut services: Vec<NamedService> = Vec::new();
         for (at, address) in to.iter().enumerate() {
@@ -77,8 +79,8 @@ impl NamedServices {
         NamedServices(services)
     }
 
-    /// Looks up those whose time it is, and says what becomes of their places. `is_free` says whether nothing is under
-    /// way to one. May wait for a name service.
+    /// Looks up the services that are due, and returns the changes of their places. `is_free` says
+    /// whether a place has no requests under way. May wait for a name service.
     pub(crate) fn look_up(
         &self,
         now_ms: u64,
@@ -93,7 +95,7 @@ impl NamedServices {
         changes.collect()
     }
 
-    /// What an operator is to be told since the last time: of what, and what.
+    /// The lines for the operator since the last call: the service, and what to say of it.
     pub(crate) fn notices(&self) -> Vec<(String, String)> {
         let said = |service: &NamedService| {
             std::mem::take(&mut *service.said.lock().unwrap_or_else(PoisonError::into_inner))
@@ -122,7 +124,7 @@ impl NamedService {
         said.push((self.name.to_string(), what));
     }
 
-    /// These records were found, or none.
+    /// Takes over the records that were found, or notes that there were none.
     fn take(
         &self,
         found: Option<ServiceRecords>,
@@ -202,7 +204,7 @@ impl NamedService {
     }
 }
 
-/// A weight of records, in parts of the heaviest: none gets nothing.
+/// Scales a weight to the heaviest one; 0 remains 0.
 fn weight(weight: u16, heaviest: u16) -> u16 {
     let scaled = match u32::from(heaviest) {
         heaviest if heaviest > MOST_WEIGHT => u32::from(weight) * MOST_WEIGHT / heaviest,
@@ -211,8 +213,9 @@ fn weight(weight: u16, heaviest: u16) -> u16 {
     u16::try_from(scaled.max(1)).unwrap_or(u16::MAX)
 }
 
-/// Who has which of so many places: servers that had one keep it, others get one that nobody had, before one whose server
-/// is gone, before one where that still has something under way. Also says how many get none.
+/// Assigns servers to places. Servers that had a place keep it. Others get an empty place first, then
+/// one whose server is gone, and last one whose server is gone and still has requests under way. Also
+/// returns how many servers get none.
 fn assign(
     before: &[Option<ServiceServer>],
     places: usize,
@@ -269,7 +272,7 @@ mod tests {
         let (first, _) =
             assign(&[], 4, vec![server("b", 1, 1), server("a", 1, 1), server("a", 1, 1)], |_| true);
         assert_eq!(hosts(&first), ["a", "b", "", ""]);
-        // b is gone, and still has something under way
+        // b is gone, and still has requests under way
         let (second, _) =
             assign(&first, 4, vec![server("c", 1, 9), server("a", 1, 1)], |at| at != 1);
         assert_eq!(hosts(&second), ["a", "", "c", ""]);
@@ -298,7 +301,7 @@ mod tests {
         assert_eq!(changes.iter().map(|one| one.member).collect::<Vec<_>>(), [2, 3, 4]);
         assert!(changes.iter().all(|one| one.is_other));
         assert_eq!(service.state().due_ms, 1_007);
-        // the first has gone: those of the next number of priority are no backups then
+        // the first has gone: servers of the next priority are no backups then
         let changes = service.take(records(named[2..].to_vec(), 60), 2_000, |_| true);
         let is_other: Vec<_> = changes.iter().map(|one| one.is_other).collect();
         assert_eq!(is_other, [true, true, false]);

@@ -1,21 +1,21 @@
 //! HTTP/2 to an application over connections that requests share (`http2_connections`).
 //!
-//! Requests of all loops and threads have their streams on the same few connections. Each connection is read by one
-//! thread of the process, the carrier; an exchange sends by itself, and is told by an eventfd what has come, as it is
-//! told of its turn in a queue. So an exchange waits for a descriptor of its own, on every engine, and none reads
-//! for another.
+//! Requests of all loops and threads have their streams on the same few connections. One thread of
+//! the process, the carrier, reads each connection. An exchange sends by itself, and an eventfd tells
+//! it when something has come, as with its turn in a queue. So an exchange waits for a descriptor of
+//! its own on every engine, and no exchange reads for another.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `shared/request.rs` | what has come for one request and was not taken |
-//! | `shared/connection.rs` | one connection: streams, whose they are, frames that wait |
-//! | `shared/set.rs` | the connections to one upstream: who has which, who waits for a stream |
+//! | `shared/connection.rs` | one connection: its streams, their requests, frames that wait |
+//! | `shared/set.rs` | the connections to one upstream: which request has which, which wait for a stream |
 //! | `shared/carrier.rs` | the thread that reads |
 //! | `shared/stream.rs` | a stream as its exchange has it |
 //!
-//! What an answer has that its client does not take is kept here, up to the window of its stream, and the connection
-//! is read on: a slow client holds up no other. All that belongs to one upstream is under one lock; nothing that
-//! blocks is done beneath it.
+//! The part of an answer that its client does not take is kept here, up to the window of its stream,
+//! and the connection is read on: a slow client holds up no other. Everything that belongs to one
+//! upstream is under one lock, and nothing that blocks is done under it.
 
 mod carrier;
 mod connection;
@@ -40,19 +40,19 @@ impl Default for SharedConnections {
     }
 }
 
-/// What is to be told of them.
+/// The counts of shared connections, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedConnectionCounts {
-    /// Connections that are open.
+    /// The number of open connections.
     pub connections: u64,
-    /// Requests that have a stream there, or wait for one.
+    /// The number of requests that have a stream there, or wait for one.
     pub streams: u64,
-    /// GOAWAYs that have come.
+    /// The number of GOAWAYs that have come.
     pub goaways: u64,
 }
 
 impl SharedConnectionCounts {
-    /// Those of both.
+    /// The sum of both.
     #[must_use]
     pub fn and(self, other: SharedConnectionCounts) -> SharedConnectionCounts {
         SharedConnectionCounts {
@@ -64,7 +64,7 @@ impl SharedConnectionCounts {
 }
 
 impl SharedConnections {
-    /// What is to be told of them.
+    /// The counts for metrics.
     pub(crate) fn counts(&self) -> SharedConnectionCounts {
         self.with(|set| set.counts())
     }
@@ -79,7 +79,7 @@ impl SharedConnections {
     }
 }
 
-/// A number that no other connection has.
+/// A unique number for a connection.
 fn next_connection() -> u64 {
     static NUMBERS: AtomicU64 = AtomicU64::new(1);
     NUMBERS.fetch_add(1, Ordering::Relaxed)

@@ -1,5 +1,5 @@
-//! What becomes of a client's sign-in where that counts for the connection to an upstream, and not for a request (NTLM,
-//! Negotiate): no other client may have that connection.
+//! Sign-ins that authenticate the connection to an upstream, and not a single request (NTLM,
+//! Negotiate). No other client may use such a connection.
 
 use crate::group::MemberIndex;
 use crate::upstreams::connection::UpstreamConnection;
@@ -7,19 +7,20 @@ use forebay_http::challenge::{offers_connection, without_connection};
 use forebay_http::response::Response;
 use std::sync::Arc;
 
-/// Where a sign-in of a request's client may be kept.
+/// Where the sign-in of a request's client may be kept.
 #[derive(Clone, Debug, Default)]
 pub enum SignIn {
-    /// Nowhere, and none is looked for: each request says by itself who asks.
+    /// Nowhere: each request authenticates itself.
     #[default]
     OfRequest,
-    /// In a connection that belongs to the client's, which lives as long as others have this
-    /// ([`ConnectionLife`](forebay_conn::peer::ConnectionLife)).
+    /// In a connection to the upstream that belongs to the client's connection. It lives as long as
+    /// others hold this ([`ConnectionLife`](forebay_conn::peer::ConnectionLife)).
     OfConnection(Arc<()>),
-    /// In none to here, since requests of one client's connection are under way at a time: the client is to come again
-    /// over HTTP/1.1.
+    /// Not in this connection, on which a client has several requests under way at a time. The client
+    /// must come again over HTTP/1.1.
     NeedsHttp1,
-    /// In none to here, since that carries many clients, or because none may: such schemes are not offered.
+    /// Not in this connection, because it carries many clients, or because sign-ins are not allowed:
+    /// such schemes are not offered.
     Withheld,
 }
 
@@ -27,24 +28,25 @@ pub enum SignIn {
 #[derive(Debug)]
 pub(crate) struct Binding {
     sign_in: SignIn,
-    /// The connection to the upstream is for no other client: credentials were sent on it, or asked for.
+    /// Whether the connection to the upstream is for no other client: credentials were sent on it, or
+    /// asked for.
     is_private: bool,
-    /// The one that belongs to the client's, until it is known whether it can be used.
+    /// The connection that belongs to the client's, until it is known whether it can be used.
     own: Option<(MemberIndex, UpstreamConnection)>,
-    /// The request was sent on that one.
+    /// Whether the request was sent on that connection.
     is_used: bool,
-    /// The upstream has refused the request, and has offered such a scheme.
+    /// Whether the upstream has refused the request, and offered such a scheme.
     is_offered: bool,
 }
 
 impl Binding {
-    /// Of a request; `shows` such credentials or not.
+    /// The binding of a request; `shows` says whether it has such credentials.
     pub(crate) fn new(sign_in: SignIn, shows: bool) -> Binding {
         let is_private = shows && !matches!(sign_in, SignIn::OfRequest);
         Binding { sign_in, is_private, own: None, is_used: false, is_offered: false }
     }
 
-    /// What the connection is kept for, if it is.
+    /// The owner for which the connection is kept, if it is.
     pub(crate) fn owner(&self) -> Option<&Arc<()>> {
         match &self.sign_in {
             SignIn::OfConnection(owner) => Some(owner),
@@ -52,28 +54,28 @@ impl Binding {
         }
     }
 
-    /// The connection that belongs to the client's.
+    /// Sets the connection that belongs to the client's.
     pub(crate) fn have(&mut self, own: Option<(MemberIndex, UpstreamConnection)>) {
         self.is_private |= own.is_some();
         self.own = own;
     }
 
-    /// Where that leads.
+    /// The upstream of that connection.
     pub(crate) fn member(&self) -> Option<MemberIndex> {
         self.own.as_ref().map(|(member, _)| *member)
     }
 
-    /// The connection of the client's, if it was not used.
+    /// Takes the client's connection, if it was not used.
     pub(crate) fn take(&mut self) -> Option<(MemberIndex, UpstreamConnection)> {
         self.own.take()
     }
 
-    /// The request is sent on that now.
+    /// Notes whether the request is sent on the client's connection.
     pub(crate) fn uses(&mut self, is_used: bool) {
         self.is_used = is_used;
     }
 
-    /// Whether the request was sent on that.
+    /// Whether the request was sent on the client's connection.
     pub(crate) fn is_used(&self) -> bool {
         self.is_used
     }
@@ -83,7 +85,7 @@ impl Binding {
         self.is_private
     }
 
-    /// Looks at an answer. Says whether nothing is left of what it offers.
+    /// Looks at an answer. Returns whether nothing is left of what it offers.
     pub(crate) fn look(&mut self, answer: &Response<'_>) -> bool {
         if !answer.has_challenge {
             return false;
@@ -97,7 +99,7 @@ impl Binding {
         self.withholds() && offers().all(|offered| without_connection(offered).is_none())
     }
 
-    /// Whether the client is told of no scheme that signs in a connection, though the upstream has offered one.
+    /// Whether schemes that sign in a connection are removed from an answer that offers them.
     pub(crate) fn withholds(&self) -> bool {
         self.is_offered && matches!(self.sign_in, SignIn::Withheld)
     }

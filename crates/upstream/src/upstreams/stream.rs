@@ -1,9 +1,9 @@
-//! The bytes of a connection to an upstream: as they are, or sealed by TLS. This is the one place where they are
-//! read and written; whatever speaks above does not know which of the two it is.
+//! The bytes of a connection to an upstream: as they are, or through TLS. This is the one place where
+//! they are read and written; the code above does not know which of the two it is.
 //!
-//! A session of TLS keeps what the socket does not take, and what was received beyond what was asked for: so what is
-//! told to be sent may [wait](UpstreamStream::has_unsent) here, and something to read may be here without the socket
-//! having any.
+//! A TLS session keeps what the socket does not take, and what was received beyond what was asked
+//! for. So bytes that count as sent may [wait](UpstreamStream::has_unsent) here, and there may be
+//! something to read although the socket has nothing.
 
 use forebay_sys::client;
 use forebay_sys::socket::{self, Received, Sent, SocketWriter};
@@ -12,20 +12,20 @@ use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::{fmt, io, mem};
 
-/// So much is received at a time, before it is opened.
+/// How much is received at a time, before it is decrypted.
 const WIRE_BYTES: usize = 64 * 1024;
 
 thread_local! {
-    /// What was received last; nothing of it is kept from call to call.
+    /// A buffer for received bytes; nothing is kept in it between calls.
     static WIRE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Why there is no connection.
 #[derive(Debug)]
 pub(crate) enum ConnectError {
-    /// The kernel says it.
+    /// The kernel reports an error.
     Socket(io::Error),
-    /// The handshake has failed.
+    /// The TLS handshake has failed.
     Tls(TlsFault),
 }
 
@@ -35,29 +35,30 @@ impl From<io::Error> for ConnectError {
     }
 }
 
-/// A socket, and what lies between it and what is said.
+/// A socket, and the TLS session over it, if there is one.
 #[derive(Debug)]
 pub(crate) struct UpstreamStream {
     socket: OwnedFd,
     tls: Option<Box<TlsStream>>,
 }
 
-/// A session of TLS over the socket.
+/// A TLS session over the socket.
 struct TlsStream {
     session: ClientSession,
-    /// Which clients it began with: their certificates and authorities may be others since.
+    /// The number of the TLS clients that began the session. Their certificates and authorities may
+    /// have changed since.
     clients: u64,
-    /// What is sent before the handshake, in clear.
+    /// The bytes to send in clear before the handshake.
     clear: Vec<u8>,
-    /// Received, and not opened yet.
+    /// The bytes that were received, and are not decrypted yet.
     wire: Vec<u8>,
-    /// The socket has not taken all that was sealed.
+    /// Whether the socket has not taken all that was encrypted.
     is_blocked: bool,
-    /// That nothing follows was said.
+    /// Whether `close_notify` was sent.
     has_ended: bool,
-    /// Another request may follow: whoever closes it now ends it in order.
+    /// Whether another request may follow: closing the connection now ends it with `close_notify`.
     is_idle: bool,
-    /// Why it goes no further.
+    /// Why the session has failed.
     fault: Option<TlsFault>,
 }
 
@@ -80,7 +81,7 @@ impl AsFd for UpstreamStream {
 }
 
 impl UpstreamStream {
-    /// Through this session from now on, which clients of this number have begun.
+    /// Puts this session over the socket, which the TLS clients of this number have begun.
     pub(crate) fn seal(&mut self, session: ClientSession, clients: u64) {
         self.tls = Some(Box::new(TlsStream {
             session,
@@ -94,51 +95,51 @@ impl UpstreamStream {
         }));
     }
 
-    /// The number of the clients that have begun its session; `None` without TLS.
+    /// The number of the TLS clients that began the session; `None` without TLS.
     pub(crate) fn clients(&self) -> Option<u64> {
         self.tls.as_ref().map(|tls| tls.clients)
     }
 
-    /// Sends these bytes in clear before the handshake. Whether there is one.
+    /// Sends these bytes in clear before the handshake. Returns whether there is one.
     pub(crate) fn begin_in_clear(&mut self, bytes: &[u8]) -> bool {
         let Some(tls) = &mut self.tls else { return false };
         tls.clear.extend_from_slice(bytes);
         true
     }
 
-    /// Whether its handshake is under way, and whether that waits for the upstream's words. If it does not, the socket
-    /// must take ours, or come about.
+    /// Whether the handshake waits for bytes of the upstream; `None` if no handshake is under way. If
+    /// it does not wait for them, the socket must take ours, or be connected first.
     pub(crate) fn handshake_reads(&self) -> Option<bool> {
         let tls = self.tls.as_ref().filter(|tls| tls.session.is_handshaking())?;
         Some(tls.clear.is_empty() && !tls.session.has_to_send())
     }
 
-    /// Whether it is sealed.
+    /// Whether there is a TLS session.
     pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Goes on with the handshake, if there is one. Whether it is done.
+    /// Goes on with the handshake, if there is one. Returns whether it is done.
     ///
     /// # Errors
-    /// Why it will not be.
+    /// Why it will not be done.
     pub(crate) fn shake(&mut self) -> Result<bool, ConnectError> {
         let socket = self.socket.as_fd();
         self.tls.as_mut().map_or(Ok(true), |tls| tls.shake(socket))
     }
 
-    /// Whether HTTP/2 may be spoken: what is not sealed does not say what it speaks.
+    /// Whether HTTP/2 may be spoken. Without TLS, no protocol is negotiated.
     pub(crate) fn is_for_http2(&self) -> bool {
         let agreed = self.tls.as_ref().map(|tls| tls.session.agreed());
         agreed.is_none_or(|agreed| agreed.is_some_and(|agreed| agreed.alpn == Some("h2")))
     }
 
-    /// Whether the session continues an earlier one; `None` without TLS.
+    /// Whether the TLS session was resumed; `None` without TLS.
     pub(crate) fn is_resumed(&self) -> Option<bool> {
         self.tls.as_ref()?.session.is_resumed()
     }
 
-    /// Why the session goes no further, if that is so.
+    /// Why the session has failed, if so.
     pub(crate) fn fault(&self) -> Option<TlsFault> {
         self.tls.as_ref()?.fault
     }
@@ -148,15 +149,15 @@ impl UpstreamStream {
         self.tls.as_ref().is_some_and(|tls| tls.is_blocked)
     }
 
-    /// Whether nothing has come since the last answer but what TLS says by itself.
+    /// Whether nothing has come since the last answer except messages of TLS itself.
     pub(crate) fn is_quiet(&mut self) -> bool {
         let Some(tls) = &mut self.tls else { return client::is_quiet(self.socket.as_fd()) };
-        // tickets for later sessions come when they like
+        // tickets for later sessions may come at any time
         let nothing = &mut Vec::new();
         tls.receive(self.socket.as_fd(), nothing, 1) == Received::Blocked && !tls.is_blocked
     }
 
-    /// Whether nothing is left of what was said on it; then it waits for what is said next.
+    /// Whether nothing is left of the last exchange; then the connection is idle from now on.
     pub(crate) fn rests(&mut self) -> bool {
         let Some(tls) = &mut self.tls else { return true };
         let is_clean = tls.wire.is_empty()
@@ -165,16 +166,16 @@ impl UpstreamStream {
             && !tls.session.has_ended()
             && tls.fault.is_none();
         if is_clean {
-            // what waits for long takes no memory
+            // an idle connection takes no memory
             (tls.wire, tls.is_idle) = (Vec::new(), true);
         }
         is_clean
     }
 
-    /// Sends the first bytes, if the connection has come about, and its handshake is done.
+    /// Sends the first bytes, if the connection is established, and its handshake is done.
     ///
     /// # Errors
-    /// Why it has not, and will not.
+    /// Why it is not, and will not be.
     pub(crate) fn begin(&mut self, bytes: &[u8]) -> Result<Sent, ConnectError> {
         let socket = self.socket.as_fd();
         let Some(tls) = &mut self.tls else { return Ok(client::send_first(socket, bytes)?) };
@@ -187,7 +188,7 @@ impl UpstreamStream {
         })
     }
 
-    /// Sends from one place. What TLS has sealed counts as sent.
+    /// Sends these bytes. What TLS has encrypted counts as sent.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Sent {
         match &mut self.tls {
             None => socket::send(self.socket.as_fd(), bytes, false),
@@ -195,8 +196,8 @@ impl UpstreamStream {
         }
     }
 
-    /// Appends at most `most` bytes of what is there. One that is cut off without a word about it has not ended, but is
-    /// broken, where TLS is spoken: bytes may be missing.
+    /// Appends at most `most` bytes of what is there. With TLS, an end without `close_notify` is not
+    /// `Ended` but `Broken`: bytes may be missing.
     pub(crate) fn receive_more(&mut self, into: &mut Vec<u8>, most: usize) -> Received {
         match &mut self.tls {
             None => socket::receive_more(self.socket.as_fd(), into, most),
@@ -204,8 +205,8 @@ impl UpstreamStream {
         }
     }
 
-    /// Says that nothing more is sent; the upstream can still be heard. Whether it is said: the socket may have to
-    /// take more before.
+    /// Shuts down sending; the upstream can still send. Returns whether that is done: the socket may
+    /// have to take more before.
     pub(crate) fn end_writing(&mut self) -> bool {
         let socket = self.socket.as_fd();
         if let Some(tls) = &mut self.tls {
@@ -224,18 +225,18 @@ impl UpstreamStream {
 
 impl Drop for UpstreamStream {
     fn drop(&mut self) {
-        // one that is left in the middle is to look like that
+        // an exchange that was interrupted must not look as if it had ended in order
         if let Some(tls) = self.tls.as_mut().filter(|tls| tls.is_idle) {
             tls.session.say_end();
-            // the upstream may be gone, and then needs no word
+            // the upstream may be gone, and then needs no `close_notify`
             let _ = tls.flush(self.socket.as_fd());
         }
     }
 }
 
 impl TlsStream {
-    /// Goes on with the handshake as far as the socket allows. Whether it is done: its last words may have to be sent
-    /// with what follows.
+    /// Goes on with the handshake as far as the socket allows. Returns whether it is done; its last
+    /// bytes may have to be sent with what follows.
     fn shake(&mut self, socket: BorrowedFd<'_>) -> Result<bool, ConnectError> {
         loop {
             while !self.clear.is_empty() {
@@ -265,7 +266,7 @@ impl TlsStream {
 
     fn send(&mut self, socket: BorrowedFd<'_>, bytes: &[u8]) -> Sent {
         self.is_idle = false;
-        // no more is sealed than the socket is about to take
+        // no more is encrypted than the socket is about to take
         if self.is_blocked {
             match self.flush(socket) {
                 Ok(()) => {}
@@ -281,14 +282,14 @@ impl TlsStream {
         }
     }
 
-    /// Sends what is sealed.
+    /// Sends what is encrypted.
     fn flush(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let sent = self.session.flush_to(&mut SocketWriter(socket));
         self.is_blocked = matches!(&sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         sent
     }
 
-    /// Appends at most `most` opened bytes.
+    /// Appends at most `most` decrypted bytes.
     fn receive(&mut self, socket: BorrowedFd<'_>, into: &mut Vec<u8>, most: usize) -> Received {
         loop {
             if self.fault.is_some() {
@@ -307,22 +308,24 @@ impl TlsStream {
                 Err(refusal) => return self.fail(socket, &refusal),
             }
             match self.take(socket, into, most) {
-                // what has come was about TLS itself
+                // only messages of TLS itself have come
                 Received::Bytes(0) => {}
                 other => return other,
             }
         }
     }
 
-    /// Receives once, and appends at most `most` bytes of what that opens. `Bytes(0)` if nothing did.
+    /// Receives once, and appends at most `most` of the bytes that are decrypted. Returns `Bytes(0)`
+    /// if there are none.
     fn take(&mut self, socket: BorrowedFd<'_>, into: &mut Vec<u8>, most: usize) -> Received {
         WIRE.with_borrow_mut(|wire| {
             wire.clear();
-            // about as much as is wanted, so that little is left over: a record has at most some 280 bytes besides
+            // about as much as is wanted, so that little is left over: a record adds at most some 280
+            // bytes
             let bytes = most.saturating_add(most / 32 + 1024).min(WIRE_BYTES);
             match socket::receive_more(socket, wire, bytes) {
                 Received::Bytes(_) => {}
-                // no word has come that it is the end
+                // the end came without `close_notify`
                 Received::Ended => return Received::Broken,
                 other => return other,
             }
@@ -333,17 +336,17 @@ impl TlsStream {
                 return self.fail(socket, &refusal);
             }
             if self.session.has_to_send() && !self.session.is_handshaking() && !self.is_blocked {
-                // new keys are answered; what the socket does not take goes with what is sent next
+                // a key update is answered; what the socket does not take goes with what is sent next
                 let _ = self.flush(socket);
             }
             Received::Bytes(opened.unwrap_or_default())
         })
     }
 
-    /// It goes no further.
+    /// Notes that the session has failed.
     fn fail(&mut self, socket: BorrowedFd<'_>, refusal: &TlsRefusal) -> Received {
         self.fault = Some(refusal.fault());
-        // the alert; nothing waits for the upstream to take it
+        // sends the alert, without waiting for the upstream to take it
         let _ = self.flush(socket);
         Received::Broken
     }

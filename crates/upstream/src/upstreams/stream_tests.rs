@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// A server's certificate for `a.example`, which its clients know.
+/// A server's certificate for `a.example`, which the client trusts.
 struct Known {
     config: Arc<ServerConfig>,
     client: TlsClient,
@@ -44,7 +44,7 @@ impl Known {
         Known { config: Arc::new(config), client }
     }
 
-    /// A connection to such a server, on which nothing was said.
+    /// A connection to such a server, on which nothing was sent.
     fn open(&self) -> (UpstreamStream, Peer) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
@@ -55,7 +55,7 @@ impl Known {
         (stream, Peer { socket: theirs, tls })
     }
 
-    /// The same, after the handshake: `hello` was said.
+    /// A connection after the handshake, on which `hello` was sent.
     fn shaken(&self) -> (UpstreamStream, Peer) {
         let (mut stream, mut peer) = self.open();
         while stream.begin(b"hello").unwrap() == Sent::Blocked {
@@ -73,7 +73,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// Takes what has come, and answers what TLS answers. Whether the other end is gone.
+    /// Reads what has come, and sends what TLS requires. Returns whether the other end is gone.
     fn turn(&mut self) -> bool {
         let mut is_gone;
         loop {
@@ -121,7 +121,7 @@ fn a_handshake_waits_for_what_it_needs() {
     assert_eq!(stream.handshake_reads(), Some(false));
     assert!(matches!(stream.begin(b"hello"), Ok(Sent::Blocked)));
     assert_eq!(stream.handshake_reads(), Some(true));
-    // no word has come
+    // nothing has come yet
     assert!(matches!(stream.begin(b"hello"), Ok(Sent::Blocked)));
     peer.turn();
     assert_eq!(stream.is_resumed(), None);
@@ -167,11 +167,11 @@ fn a_server_may_speak_with_its_handshake() {
 fn tickets_are_no_answer_and_leave_a_connection_fit() {
     let known = Known::new();
     let (mut stream, mut peer) = known.shaken();
-    // they came with the handshake, and nobody has read them
+    // they came with the handshake, and were not read
     assert!(stream.is_quiet() && stream.rests());
     peer.say(b"late");
     assert!(!stream.is_quiet());
-    // and sessions go on elsewhere
+    // and sessions are resumed on other connections
     let (mut stream, _peer) = known.shaken();
     assert_eq!(stream.is_resumed(), Some(true));
     assert!(stream.rests());
@@ -205,10 +205,10 @@ fn whoever_goes_in_order_says_so() {
         peer.turn();
         matches!(peer.tls.reader().read(&mut [0; 1]), Ok(0))
     };
-    // an exchange that was left in the middle
+    // an exchange that was interrupted
     assert!(!says_end(&drop));
     assert!(says_end(&|mut stream| assert!(stream.rests())));
-    // and that was taken up again
+    // an idle connection that was used again
     assert!(!says_end(&|mut stream| {
         assert!(stream.rests() && stream.is_quiet());
         stream.send(b"more");
@@ -264,7 +264,7 @@ fn why_there_is_no_connection_is_told() {
     let stranger = Known { config: Arc::clone(&known.config), ..Known::new() };
     let (mut stream, mut peer) = stranger.open();
     assert_eq!(fault(&mut stream, &mut peer), Some(TlsFault::Issuer));
-    // the server hears of it
+    // the server gets an alert
     assert!(!peer.turn());
     let (mut stream, mut peer) = known.open();
     peer.socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
@@ -273,7 +273,7 @@ fn why_there_is_no_connection_is_told() {
     assert!(matches!(stream.begin(b"hello"), Ok(Sent::Blocked)));
     peer.socket.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(fault(&mut stream, &mut peer), Some(TlsFault::Ended));
-    // an alert when the request is on its way
+    // an alert while the request is on its way
     let (mut stream, mut peer) = known.shaken();
     peer.socket.write_all(&[21, 3, 3, 0, 2, 2, 42]).unwrap();
     assert_eq!(receive(&mut stream, 10).0, Received::Broken);

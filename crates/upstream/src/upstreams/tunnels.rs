@@ -1,7 +1,8 @@
-//! WebSockets that are open. The thread that drains a server ends them towards their applications; whoever serves
-//! such a client finds the end, and has the client told that the server goes away.
+//! Open WebSockets. The thread that drains a server shuts them down towards their applications. The
+//! loop or thread of such a client finds the end, and lets the client know that the server goes away.
 //!
-//! A socket is taken off the list before it is closed, so that its number is never another's.
+//! A socket is taken off the list before it is closed, so that its number never refers to another
+//! socket.
 
 use crate::upstreams::Upstreams;
 use forebay_sys::socket::SocketNumber;
@@ -9,14 +10,14 @@ use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Those of some upstreams.
+/// The open WebSockets of some upstreams.
 #[derive(Debug, Default)]
 pub(crate) struct OpenWebSockets(Mutex<Open>);
 
 #[derive(Debug, Default)]
 struct Open {
     sockets: BTreeSet<SocketNumber>,
-    /// The server goes away.
+    /// Whether the server goes away.
     are_ending: bool,
 }
 
@@ -25,7 +26,8 @@ impl OpenWebSockets {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing more comes from their applications, nor from those of others that are opened. Says how many there were.
+    /// Ends reading from the applications, for all that are open and for those that are opened later.
+    /// Returns how many there were.
     pub(super) fn end(&self) -> usize {
         let mut open = self.open();
         open.are_ending = true;
@@ -33,13 +35,13 @@ impl OpenWebSockets {
         open.sockets.len()
     }
 
-    /// Whether they end because the server goes away.
+    /// Whether WebSockets end because the server goes away.
     pub(super) fn are_ending(&self) -> bool {
         self.open().are_ending
     }
 }
 
-/// One that is open, until this is dropped.
+/// An open WebSocket; dropping this takes it off the list.
 #[derive(Debug)]
 pub(crate) struct OpenWebSocket {
     of: Arc<Upstreams>,
@@ -47,7 +49,7 @@ pub(crate) struct OpenWebSocket {
 }
 
 impl OpenWebSocket {
-    /// Over this socket, which must outlive it.
+    /// Enters a WebSocket over this socket, which must outlive it.
     pub(super) fn new(of: &Arc<Upstreams>, socket: BorrowedFd<'_>) -> OpenWebSocket {
         let socket = SocketNumber::of(socket);
         let mut open = of.web_sockets.open();

@@ -1,5 +1,5 @@
-//! Links simulated: instances that crash, hang and are cut off at random, answers that are late, lost,
-//! doubled and out of order. In a time of its own, the same for the same seed.
+//! A simulation of links: instances crash, hang and are cut off at random; answers are late, lost,
+//! doubled and out of order. The simulation has its own time, and is the same for the same seed.
 //!
 //! `LINK_REQUESTS=1000000 LINK_SEED=7 cargo test -p forebay-upstream --test it -- --ignored --nocapture`
 //! is the long form.
@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::time::Duration;
 
-/// A request is given up by the one who drives the link after so long without anything of its answer.
+/// After how long without anything of its answer the driver of the link gives a request up.
 const LATE_MS: u64 = 10_000;
 
 /// Random numbers (splitmix64).
@@ -33,34 +33,34 @@ impl Random {
         self.next() % bound.max(1)
     }
 
-    /// Once in so many.
+    /// Whether a draw succeeds, once in `count`.
     fn once_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 }
 
-/// How the instance of a stage is.
+/// The state of an instance.
 #[derive(Clone, Copy, PartialEq)]
 enum Is {
     Well,
     /// The process has ended; its connections are reset.
     Ended,
-    /// The machine has: silence.
+    /// The machine has ended: nothing comes from it.
     Dead,
-    /// It does nothing until it goes on.
+    /// The process does nothing until it goes on.
     Frozen,
-    /// It works on, and nothing passes in either direction.
+    /// The process works on, but nothing passes in either direction.
     Cut,
 }
 
 struct Instance {
     is: Is,
     until_ms: u64,
-    /// How often it was started.
+    /// How often the instance was started.
     life: u32,
 }
 
-/// What is said on the way back.
+/// What an instance sends back.
 #[derive(Clone)]
 enum Said {
     Acknowledged,
@@ -72,14 +72,14 @@ enum Said {
     Body(u64),
     End,
     Refused,
-    /// The instance is about to end, and has not begun with it.
+    /// The instance is about to end, and has not begun with the request.
     Returned,
     Broken,
 }
 
 enum What {
     Arrives,
-    /// The connection of an attempt is there: it is written.
+    /// The connection of an attempt is there, and the copy is written.
     Connected {
         request: u64,
         attempt: u32,
@@ -125,7 +125,7 @@ enum What {
     Better {
         instance: usize,
     },
-    /// The supervisor tells of a process that has ended.
+    /// The supervisor reports a process that has ended.
     Told {
         instance: usize,
         was_by_itself: bool,
@@ -142,37 +142,37 @@ struct Request {
     is_safe: bool,
     total_bytes: u64,
     has_tag: bool,
-    /// What the client has of the body.
+    /// How much of the body the client has.
     got_bytes: u64,
     has_head: bool,
     heard_ms: u64,
-    /// The attempt of whose answer something was lost.
+    /// The attempt that has lost a part of its answer.
     torn: u32,
-    /// Processes that ended by themselves while it was there.
+    /// The number of processes that ended by themselves while the request was there.
     crashes: u32,
 }
 
 #[derive(Debug, Default, PartialEq)]
 struct Counts {
     answered: u64,
-    /// Safe ones without an answer.
+    /// Safe requests without an answer.
     lost: u64,
-    /// Unsafe ones of which nobody knows whether they ran.
+    /// Unsafe requests of which it is unknown whether they ran.
     unknown: u64,
-    /// Broken off: the body could not be gone on with.
+    /// Answers that broke off, because no instance could go on with the body.
     broken: u64,
-    /// Executed more than once though unsafe.
+    /// Unsafe requests that ran more than once.
     twice: u64,
-    /// Safe ones that met two processes that ended by themselves.
+    /// Safe requests that met two processes that ended by themselves.
     quarantined: u64,
-    /// How often one rested because nobody took it.
+    /// How often a request rested because no instance took it.
     rests: u64,
     /// Copies beyond the first.
     copies: u64,
     continued: u64,
     /// Withheld ends that were sent.
     released: u64,
-    /// Given back by an instance.
+    /// Requests that an instance gave back.
     returned: u64,
     most_under_way: usize,
 }
@@ -186,9 +186,9 @@ struct World {
     link: Link,
     instances: Vec<Instance>,
     requests: HashMap<u64, Request>,
-    /// Unsafe requests that have run somewhere.
+    /// The unsafe requests that have run somewhere.
     executed: HashSet<u64>,
-    /// Whether the link is told how processes end.
+    /// Whether a supervisor reports how processes end.
     is_watched: bool,
     left: u64,
     counts: Counts,
@@ -245,7 +245,7 @@ impl World {
         self.whats.insert(self.sequence, what);
     }
 
-    /// How long something is on its way.
+    /// A random time of transmission.
     fn delay(&mut self) -> u64 {
         let spike = if self.random.once_in(200) { self.random.below(200) } else { 0 };
         self.random.below(3) + spike
@@ -355,7 +355,7 @@ impl World {
         self.after(wait, What::Arrives);
     }
 
-    /// The current attempt of a request is begun.
+    /// Begins the current attempt of a request.
     fn send(&mut self, request: u64, from: Option<u64>) {
         let Some(known) = self.requests.get(&request) else { return };
         let (attempt, instance) = (known.flight.attempt(), known.flight.instance());
@@ -374,7 +374,7 @@ impl World {
 
     fn connected(&mut self, request: u64, attempt: u32, from: Option<u64>) {
         let Some(known) = self.requests.get(&request) else { return };
-        // one that was given up is closed before anything is written
+        // an attempt that was given up is closed before anything is written
         if known.flight.attempt() != attempt || known.flight.is_over() {
             return;
         }
@@ -394,7 +394,7 @@ impl World {
         }
     }
 
-    /// An instance runs no request whose end it does not have.
+    /// Handles the head of a copy: an instance runs no request whose end it does not have.
     fn head_comes(&mut self, request: u64, attempt: u32, instance: usize, life: u32) {
         let Instance { is, until_ms, life: now } = self.instances[instance];
         if life != now || matches!(is, Is::Ended | Is::Dead) {
@@ -414,7 +414,7 @@ impl World {
         }
     }
 
-    /// The end of a request goes the same way as its head.
+    /// Sends the withheld end of a request the same way as its head.
     fn release(&mut self, request: u64, attempt: u32) {
         let Some(known) = self.requests.get(&request) else { return };
         let instance = known.flight.instance();
@@ -429,7 +429,7 @@ impl World {
         }
     }
 
-    /// An instance runs a request, whatever has become of its link.
+    /// Runs a request in an instance, whatever has become of its link.
     fn come(&mut self, request: u64, attempt: u32, instance: usize, life: u32, from: Option<u64>) {
         let Instance { is, until_ms, life: now } = self.instances[instance];
         if life != now || matches!(is, Is::Ended | Is::Dead) {
@@ -439,7 +439,7 @@ impl World {
             let left = until_ms - self.now_ms;
             return self.after(left, What::Come { request, attempt, instance, life, from });
         }
-        // it has room for no more, or is about to end
+        // the instance has no more room, or is about to end
         if self.random.once_in(300) && from.is_none() {
             let (delay, said) = (self.delay(), Said::Returned);
             return self.after(delay, What::Said { request, attempt, instance, said });
@@ -453,7 +453,8 @@ impl World {
         let say = |world: &mut World, in_ms: u64, said: Said| {
             world.after(in_ms, What::Said { request, attempt, instance, said });
         };
-        // lost now and then, doubled now and then, and sometimes later than the head
+        // an acknowledgement is lost now and then, doubled now and then, and sometimes later than the
+        // head
         if !self.random.once_in(500) {
             at = self.delay();
             say(self, at, Said::Acknowledged);
@@ -488,7 +489,7 @@ impl World {
         if known.flight.attempt() != attempt {
             return;
         }
-        // a connection has no holes: what comes behind one is never there
+        // a connection has no holes: what follows a lost part never arrives
         let comes_by_itself = matches!(said, Said::Refused | Said::Broken);
         if known.torn == attempt && !comes_by_itself {
             return;
@@ -533,7 +534,7 @@ impl World {
         }
     }
 
-    /// Tells the link, and does what it says.
+    /// Reports an event to the link, and does what it answers.
     fn tell(&mut self, request: u64, attempt: u32, event: &LinkEvent<'_>) {
         let Some(known) = self.requests.get_mut(&request) else { return };
         match self.link.event(&mut known.flight, attempt, event, self.now_ms) {
@@ -603,7 +604,7 @@ impl World {
         }
     }
 
-    /// Something happens to an instance, if another is well.
+    /// Lets something happen to an instance, if another is well.
     fn trouble(&mut self) {
         let next = 100 + self.random.below(800);
         self.after(next, What::Trouble);
@@ -663,7 +664,7 @@ fn no_safe_request_is_lost_and_no_other_runs_twice() {
         whole.released += counts.released;
         whole.returned += counts.returned;
     }
-    // something has happened
+    // the simulation was eventful enough
     assert!(whole.rests > 10, "{whole:?}");
     assert!(whole.released > 1000 && whole.returned > 100, "{whole:?}");
     assert!(whole.copies > 100 && whole.continued > 100 && whole.unknown > 10, "{whole:?}");

@@ -1,6 +1,6 @@
 //! Every input kept in `fuzz/seeds` goes through the checks of its fuzz target, with the stable compiler and
-//! without a fuzzer, as it is and with a byte changed. An input that broke something once stays there for
-//! ever.
+//! without a fuzzer, as it is and with a byte changed. An input that once broke something stays there
+//! permanently.
 
 use crate::corpus::each_seed;
 use crate::{fastcgi, told};

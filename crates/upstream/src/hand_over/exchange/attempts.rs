@@ -1,5 +1,5 @@
-//! Which receiver a request is offered to: its turn, a link that is kept or a new one, and another receiver where that is
-//! safe.
+//! Attempts: which receiver a request is offered to, over which link, and which receiver is next where
+//! another attempt is safe.
 
 use super::{HandOverEnd, HandOverExchange, HandOverPhase};
 use crate::application::pool::ConnectionPool;
@@ -13,7 +13,8 @@ use crate::upstreams::{SlotOrWait, UpstreamSlot};
 use forebay_sys::clock;
 
 impl<T> HandOverExchange<T> {
-    /// Begins to ask a receiver, over a link of the pool if there is one; nothing if it has begun.
+    /// Begins to ask a receiver, over a link of the pool if there is one. Does nothing if the
+    /// exchange has begun.
     pub fn begin(&mut self, pool: &mut ConnectionPool, now_ms: u64) {
         let HandOverPhase::Unbegun = self.phase else { return };
         (self.now_ms, self.since_ms) = (now_ms, now_ms);
@@ -28,7 +29,7 @@ impl<T> HandOverExchange<T> {
         }
     }
 
-    /// A receiver is asked, over this link or a new one.
+    /// Asks a receiver, over this link or a new one.
     fn link_to(&mut self, slot: UpstreamSlot, kept: Option<UpstreamConnection>) {
         let member = slot.member();
         self.tried.push(member);
@@ -59,7 +60,7 @@ impl<T> HandOverExchange<T> {
         }
     }
 
-    /// A receiver has not taken the request: another gets it, if that is safe.
+    /// Handles a receiver that has not taken the request: another gets it, if that is safe.
     pub(super) fn not_taken(
         &mut self,
         mut slot: UpstreamSlot,
@@ -68,7 +69,7 @@ impl<T> HandOverExchange<T> {
         why: &'static str,
         was_reused: bool,
     ) {
-        // a receiver may end a link that nothing was sent on for a while
+        // a receiver may close a link that was idle for a while
         let was_stale = was_reused && failure == AttemptFailure::Unwritten;
         match failure {
             AttemptFailure::Resources => slot.told = HealthSign::Nothing,
@@ -76,7 +77,7 @@ impl<T> HandOverExchange<T> {
             _ if why.is_empty() => slot.fail(late.word(failure)),
             _ => slot.fail(why),
         }
-        // the place is free before another is asked for
+        // the place must be free before another is asked for
         drop(slot);
         let upstreams = self.application.upstreams();
         let is_safe = may_repeat(self.request.method, failure, RequestBodyState::Kept);
@@ -91,7 +92,7 @@ impl<T> HandOverExchange<T> {
         });
         self.retries += u32::from(!was_stale);
         match next.flatten() {
-            // a new link: others that are kept may have ended, too
+            // over a new link, because other idle ones may have been closed, too
             Some(SlotOrWait::Begun(slot)) => self.link_to(slot, None),
             Some(SlotOrWait::Waits(wait)) => {
                 self.since_ms = self.now_ms;
@@ -101,7 +102,7 @@ impl<T> HandOverExchange<T> {
             None => self.fail(Failed::Asked(failure, late)),
         }
     }
-    /// Looks whether its turn has come.
+    /// Looks whether the request's turn has come.
     pub(super) fn look_at_turn(&mut self) -> bool {
         let HandOverPhase::Waiting(wait) = &mut self.phase else { return false };
         let Some(told) = wait.take() else { return false };
@@ -122,7 +123,7 @@ impl<T> HandOverExchange<T> {
         self.waited_ns += clock::monotonic_ns().saturating_sub(self.times.begun_ns());
     }
 
-    /// Nothing more comes of it: gives the link to those that wait.
+    /// Finishes the exchange, and passes the link on to waiting requests or the pool.
     pub fn give_back(&mut self, pool: &mut ConnectionPool) {
         let HandOverPhase::Over(end, link) = &mut self.phase else { return };
         let is_clean =

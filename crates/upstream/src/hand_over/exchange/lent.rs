@@ -1,4 +1,5 @@
-//! A request whose socket a receiver has: the offer is sent, what the receiver says is heard, and its time ends.
+//! A request whose socket a receiver has: the offer is sent, the receiver's reports are read, and the
+//! time ends.
 
 use super::{HandOverEnd, HandOverExchange, HandOverPhase};
 use crate::exchange::{Failed, Lateness};
@@ -12,7 +13,7 @@ use std::mem;
 use std::os::fd::AsFd;
 
 impl<T> HandOverExchange<T> {
-    /// Sends and hears as far as the link allows.
+    /// Sends and receives as far as the link allows.
     pub(super) fn go_on(&mut self) {
         while let HandOverPhase::Lent(link, _) = &mut self.phase {
             let mut happened = None;
@@ -20,7 +21,7 @@ impl<T> HandOverExchange<T> {
                 happened = link.send(&self.message, None).filter(|it| *it != LoanEvent::Sent);
             }
             let Some(happened) = happened.or_else(|| link.hear(self.now_ms)) else { return };
-            // what has not come whole was not read whole
+            // an offer that was not sent whole was not read whole
             let is_whole = link.sent == self.message.len();
             self.heard(match happened {
                 LoanEvent::Closed if !is_whole => LoanEvent::Reset,
@@ -29,7 +30,7 @@ impl<T> HandOverExchange<T> {
         }
     }
 
-    /// Something has happened to the request that is lent.
+    /// Takes an event of the lent request.
     pub(super) fn heard(&mut self, happened: LoanEvent) {
         let outcome = self.loan.hear(happened);
         if outcome == LoanOutcome::Waits {
@@ -44,7 +45,8 @@ impl<T> HandOverExchange<T> {
             self.phase = phase;
             return;
         };
-        // the other process may have made it block; nothing more is done with one that is gone or closed
+        // the other process may have made the socket blocking; that does not matter for a connection
+        // that is gone or closed
         if !matches!(outcome, LoanOutcome::Gone | LoanOutcome::Ends(_)) {
             client.socket.take_back();
         }
@@ -88,7 +90,7 @@ impl<T> HandOverExchange<T> {
         self.end_with(end, Some(link));
     }
 
-    /// It is taken: nobody else is told of it.
+    /// Drops the offer once it is sent: the request is taken, so no other receiver gets it.
     fn forget_message(&mut self) {
         if let HandOverPhase::Lent(link, _) = &mut self.phase
             && link.sent == self.message.len()
@@ -97,8 +99,9 @@ impl<T> HandOverExchange<T> {
         }
     }
 
-    /// The time is over. A receiver that says nothing from now on has not taken the request: once the link is shut
-    /// down it cannot say that it does, and what it has said before is here.
+    /// Handles the end of the time. A receiver that has reported nothing until now has not taken the
+    /// request: once the link is shut down it cannot report that any more, and earlier reports are
+    /// here.
     pub(super) fn is_late(&mut self) {
         match &mut self.phase {
             HandOverPhase::Unbegun | HandOverPhase::Waiting(_) => {
@@ -120,25 +123,26 @@ impl<T> HandOverExchange<T> {
         }
     }
 
-    /// The same of a request that is lent. This server may be the one that is late: what has come counts.
+    /// Handles the end of the time of a lent request. This server may be late itself, so what has
+    /// come counts.
     fn is_late_with_client(&mut self) {
         let was_taken = self.loan.is_taken();
         self.go_on();
         let HandOverPhase::Lent(link, _) = &mut self.phase else { return };
         if self.loan.is_taken() != was_taken {
-            // it has its time from now on
+            // the receiver's time to answer begins now
             return;
         }
         if !was_taken && self.request.taken_by_reading {
             if link.is_read_or_withdrawn(self.message.len()) {
-                // it has its time from now on
+                // the receiver's time to answer begins now
                 return self.heard(LoanEvent::Read);
             }
         } else if !was_taken {
             lend::shut_down(link.connection.as_fd());
             link.can_read = true;
         }
-        // its end is that of here
+        // reports that came before the link was shut down still count
         while let HandOverPhase::Lent(link, _) = &mut self.phase
             && let Some(said @ (LoanEvent::Says(_) | LoanEvent::Misspoke)) = link.hear(self.now_ms)
         {

@@ -1,4 +1,4 @@
-//! The pipe by itself: bounds, ends, and who is woken.
+//! The pipe by itself: bounds, ends, and which end is woken.
 
 use super::*;
 use std::sync::Arc;

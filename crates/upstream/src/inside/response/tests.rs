@@ -1,4 +1,4 @@
-//! What handlers write, and what is made of it.
+//! Answers of handlers, and how they are sent.
 
 use super::super::pipe::PipeRead;
 use super::*;

@@ -1,32 +1,32 @@
-//! What a FastCGI application sends back (§5.3, §5.5; RFC 3875 §6): a head, a body, words for the log, and
-//! how it ended.
+//! The answers of FastCGI applications (§5.3, §5.5; RFC 3875 §6): a head, a body, messages for the
+//! log, and how the program ended.
 
 use super::record::{HEADER_BYTES, RecordHeader, RecordKind};
 use forebay_http::head::Lines;
 use forebay_http::response::{self, ParsedResponse, Response, ResponseContext, ResponseHeadLimits};
 use forebay_http::status;
 
-/// Most bytes for the log that are kept of one request.
+/// The largest number of bytes for the log that are kept from one request.
 const MOST_STDERR_BYTES: usize = 8 * 1024;
 
-/// Bytes of the record that ends a request.
+/// The content length of the record that ends a request.
 const END_BYTES: u16 = 8;
 
-/// Why an application cannot be understood, or has not answered.
+/// Why an answer cannot be understood, or is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastCgiError {
-    /// What came is no FastCGI, or no head of CGI; says what is wrong.
+    /// The bytes are no FastCGI, or no head of CGI; the text says what is wrong.
     Malformed(&'static str),
     /// The head is longer than allowed or has too many lines.
     TooLarge,
-    /// It ended without a whole head.
+    /// The answer ended without a complete head.
     NoHead,
-    /// It has no room for the request (`FCGI_OVERLOADED`, `FCGI_CANT_MPX_CONN`).
+    /// The application has no room for the request (`FCGI_OVERLOADED`, `FCGI_CANT_MPX_CONN`).
     Overloaded,
 }
 
 impl FastCgiError {
-    /// What is wrong, in a few words.
+    /// The error in a few words.
     pub fn reason(self) -> &'static str {
         match self {
             FastCgiError::Malformed(what) => what,
@@ -37,12 +37,12 @@ impl FastCgiError {
     }
 }
 
-/// What some bytes held.
+/// The result of reading some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordsRead<'b> {
-    /// So many of them are dealt with.
+    /// How many of the bytes were used.
     pub used: usize,
-    /// What was found.
+    /// The part of the answer that was found in them.
     pub piece: FastCgiPiece<'b>,
 }
 
@@ -53,12 +53,12 @@ pub enum FastCgiPiece<'b> {
     More,
     /// The head is whole: see [`FastCgiReader::head`].
     Head,
-    /// Some of the body: no more than the head has announced, and none where there is to be none,
+    /// Some of the body: no more than the head has announced, and none where there must be none,
     /// whatever the script sends.
     Body(&'b [u8]),
-    /// The answer is over. The connection can have another request, if it is to be kept.
+    /// The answer is over. The connection can have another request, if it was to be kept open.
     End {
-        /// What the program says of itself: 0 is success.
+        /// The exit status of the program: 0 is success.
         status: u32,
     },
 }
@@ -71,17 +71,17 @@ pub struct FastCgiReader {
     state: AnswerState,
     /// The header, or the content of the last record, as far as it has come.
     partial: Vec<u8>,
-    /// The head: first as it came, then as HTTP/1.1 has it.
+    /// The head: first as it came, then rewritten as HTTP/1.1.
     head: Vec<u8>,
     has_head: bool,
     body: BodyExtent,
     stderr: Vec<u8>,
 }
 
-/// What is to come of the body.
+/// How much of the body is still to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyExtent {
-    /// Nothing that is for the client.
+    /// Only bytes that are not for the client.
     Dropped,
     Sized(u64),
     UntilEnd,
@@ -97,10 +97,10 @@ enum AnswerState {
 }
 
 impl FastCgiReader {
-    /// For the answer to a request that was just sent.
+    /// A reader for the answer to a request that was just sent.
     pub fn new(asked: ResponseContext, limits: ResponseHeadLimits) -> FastCgiReader {
         FastCgiReader {
-            // scripts speak no other protocol
+            // scripts cannot change the protocol
             asked: ResponseContext { upgrade: false, ..asked },
             limits,
             state: AnswerState::Header,
@@ -112,11 +112,11 @@ impl FastCgiReader {
         }
     }
 
-    /// Takes `bytes` up to the first part of the answer in them. What it did not use is to be given
-    /// again.
+    /// Reads `bytes` up to the first part of the answer in them. Bytes that were not used must be
+    /// passed again.
     ///
     /// # Errors
-    /// When the answer cannot be understood; from then on always the same.
+    /// The answer cannot be understood; every later call returns the same error.
     pub fn read<'b>(&mut self, bytes: &'b [u8]) -> Result<RecordsRead<'b>, FastCgiError> {
         let mut used = 0;
         loop {
@@ -137,25 +137,25 @@ impl FastCgiReader {
         }
     }
 
-    /// The head, as a server that speaks HTTP/1.1 would have sent it: to be parsed as one. Empty until
-    /// it is whole.
+    /// The head, as a server that speaks HTTP/1.1 would have sent it, for the parser of responses.
+    /// Empty until it is complete.
     pub fn head(&self) -> &[u8] {
         if self.has_head { &self.head } else { b"" }
     }
 
-    /// What it has said for the log, the first of it, without line ends around it.
+    /// The messages of the script for the log, from the first on, without line ends around them.
     pub fn stderr(&self) -> &[u8] {
         self.stderr.trim_ascii()
     }
 
-    /// Deals with at least one byte.
+    /// Processes at least one byte.
     fn step<'b>(&mut self, bytes: &'b [u8]) -> Result<(usize, FastCgiPiece<'b>), FastCgiError> {
         match self.state {
             AnswerState::Broken(error) => Err(error),
             AnswerState::Over(status) => Ok((0, FastCgiPiece::End { status })),
             AnswerState::Padding(left) => {
                 let count = bytes.len().min(usize::from(left));
-                // at most what was left
+                // `count` is at most what was left, so the cast loses nothing
                 self.state = match left - count as u8 {
                     0 => AnswerState::Header,
                     left => AnswerState::Padding(left),
@@ -183,6 +183,7 @@ impl FastCgiReader {
                     RecordKind::Stdout if self.has_head => (part.len(), self.more_body(part)?),
                     RecordKind::Stdout => self.more_head(part)?,
                     RecordKind::Stderr => {
+                        // what exceeds the limit is read and dropped, so that the answer goes on
                         let free = MOST_STDERR_BYTES - self.stderr.len();
                         self.stderr.extend_from_slice(&part[..part.len().min(free)]);
                         (part.len(), FastCgiPiece::More)
@@ -203,7 +204,7 @@ impl FastCgiReader {
         }
     }
 
-    /// Goes on to what follows content that is over.
+    /// Goes on to what follows, once the content of a record is over.
     fn skip_empty(&mut self) {
         if let AnswerState::Content { left: 0, padding, .. } = self.state {
             self.state =
@@ -230,7 +231,7 @@ impl FastCgiReader {
         Ok(())
     }
 
-    /// More of the body: what of it is for the client.
+    /// Takes more of the body, and returns the part that is for the client.
     fn more_body<'b>(&mut self, part: &'b [u8]) -> Result<FastCgiPiece<'b>, FastCgiError> {
         match &mut self.body {
             BodyExtent::Dropped => return Ok(FastCgiPiece::More),
@@ -243,16 +244,17 @@ impl FastCgiReader {
         Ok(FastCgiPiece::Body(part))
     }
 
-    /// What follows the head, which is checked like that of any server.
+    /// The extent of the body by the head, which is checked like that of any server.
     fn body_of_head(&self) -> Result<BodyExtent, FastCgiError> {
         let mut lines = Lines::new();
-        // the status line was added
+        // the status line was added here, so only the other limits apply
         let limits = ResponseHeadLimits { head_bytes: self.head.len(), ..self.limits };
         match Response::parse(&self.head, &mut lines, self.asked, &limits) {
             Ok(ParsedResponse::Complete(head)) if head.len == self.head.len() => {
                 Ok(match head.body {
                     response::BodyFraming::Sized(length) => BodyExtent::Sized(length),
-                    // an answer of no bytes has none, unless it says nothing of its length
+                    // an announced length of zero means no body; without a length the body lasts
+                    // until the end
                     response::BodyFraming::None => BodyExtent::Dropped,
                     _ => BodyExtent::UntilEnd,
                 })
@@ -263,7 +265,7 @@ impl FastCgiReader {
         }
     }
 
-    /// Takes more of the head; says how much of `part` that was.
+    /// Takes more of the head, and returns how much of `part` that was.
     fn more_head(&mut self, part: &[u8]) -> Result<(usize, FastCgiPiece<'static>), FastCgiError> {
         let before = self.head.len();
         self.head.extend_from_slice(part);
@@ -284,12 +286,12 @@ impl FastCgiReader {
     }
 }
 
-/// Where the empty line ends that ends a head, if it does at or behind `from`.
+/// Where the empty line that ends a head ends, if that is at or behind `from`.
 fn end_of_head(head: &[u8], from: usize) -> Option<usize> {
     if head.starts_with(b"\n") || head.starts_with(b"\r\n") {
         return Some(if head[0] == b'\n' { 1 } else { 2 });
     }
-    // the first is the end: behind it is the body, in which nothing is looked for
+    // the first empty line is the end; behind it is the body
     let mut ends = head.iter().enumerate().skip(from).filter(|(_, byte)| **byte == b'\n');
     ends.find_map(|(at, _)| match head[at + 1..] {
         [b'\n', ..] => Some(at + 2),
@@ -298,8 +300,8 @@ fn end_of_head(head: &[u8], from: usize) -> Option<usize> {
     })
 }
 
-/// The head of CGI as one of HTTP. What frames a message is not the script's to say, but how long
-/// its answer is.
+/// Rewrites a head of CGI as one of HTTP. Of the fields that frame a message, the script decides only
+/// the length of its answer.
 fn as_http(head: &[u8], limits: &ResponseHeadLimits) -> Result<Vec<u8>, FastCgiError> {
     let mut fields = Vec::with_capacity(head.len() + 32);
     let (mut status, mut has_location, mut has_type) = (None, false, false);
@@ -335,7 +337,7 @@ fn as_http(head: &[u8], limits: &ResponseHeadLimits) -> Result<Vec<u8>, FastCgiE
         fields.extend_from_slice(value);
         fields.extend_from_slice(b"\r\n");
     }
-    // RFC 3875 §6.2: one of these says what the answer is
+    // RFC 3875 §6.2: one of these decides the status
     let code = match status {
         Some(code) => code,
         None if has_location => 302,
@@ -348,7 +350,7 @@ fn as_http(head: &[u8], limits: &ResponseHeadLimits) -> Result<Vec<u8>, FastCgiE
     Ok(http)
 }
 
-/// Three digits, and perhaps a reason.
+/// The status: three digits, and perhaps a reason.
 fn status_of(value: &[u8]) -> Result<u16, FastCgiError> {
     let (digits, rest) = value.split_at(value.len().min(3));
     let is_number = digits.len() == 3 && digits.iter().all(u8::is_ascii_digit);
@@ -376,7 +378,8 @@ mod tests {
         record(3, &[0, 0, 0, status, protocol, 0, 0, 0], 0)
     }
 
-    /// Head, body, words for the log and the status of the program, given in pieces of such lengths.
+    /// The head, body, messages for the log and status of the program, read in pieces of these
+    /// lengths.
     fn read(
         bytes: &[u8],
         cuts: &[usize],
@@ -488,7 +491,7 @@ mod tests {
         let wrong = |what| Err(FastCgiError::Malformed(what));
         assert_eq!(bytes("bodys"), wrong("the body is longer than announced"));
         assert_eq!(bytes("bod"), wrong("the body is shorter than announced"));
-        // what has no body has none, whatever the script sends
+        // an answer that cannot have a body has none, whatever the script sends
         let asked = ResponseContext { is_head: true, upgrade: false };
         for (head, asked) in [
             (length, asked),
@@ -517,7 +520,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the answer is cut, into records and into what is received, it says the same.
+        /// For all cuts into records and received pieces, the answer is the same.
         #[test]
         fn cuts_do_not_matter(
             body in prop::collection::vec(any::<u8>(), 0..300),

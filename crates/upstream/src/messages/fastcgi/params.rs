@@ -1,4 +1,4 @@
-//! What a script is told of a request (RFC 3875 §4.1, and what PHP wants besides).
+//! The parameters of a script for a request (RFC 3875 §4.1, and what PHP wants besides).
 
 use super::record::{begin, end_of_params, pair, params};
 use crate::messages::client_url;
@@ -13,34 +13,35 @@ use forebay_http::trace_context;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-/// What a person decides about requests to FastCGI applications.
+/// Settings of requests to FastCGI applications, as an operator decides them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScriptSettings {
-    /// Where the application finds the files of the site, without a slash at its end.
+    /// The directory in which the application finds the files of the site, without a slash at its
+    /// end.
     pub root: Box<[u8]>,
-    /// What becomes of ambiguous paths.
+    /// How ambiguous paths are treated.
     pub ambiguous: Ambiguous,
     /// Whether the connection stays open after a request.
     pub keep: bool,
-    /// Parameters to set, each instead of what the request says.
+    /// The parameters to set, each instead of the request's own.
     pub set: Vec<(Box<str>, SetValue<Box<str>>)>,
-    /// If the application is a program that runs no files: the path that is its own, without a slash at its end.
+    /// The path of a program that runs no files, without a slash at its end; `None` for scripts.
     pub program: Option<Box<[u8]>>,
 }
 
-/// A script or a program, and what follows it in a path. All of it decoded.
+/// A script or a program, and the path behind it, all decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScriptPath<'s> {
     /// The path of the script in the site.
     pub name: &'s [u8],
-    /// What follows; empty, or begins with a slash.
+    /// The path behind the script; empty, or begins with a slash.
     pub path_info: &'s [u8],
-    /// Where it is, if that is not beneath the root.
+    /// The file of the script, if it is not beneath the root.
     pub file: Option<&'s [u8]>,
 }
 
 impl<'s> ScriptPath<'s> {
-    /// The program for a path, of which `own` is the beginning; one for a pattern has none of it.
+    /// The program for a path that begins with `own`. A program for a pattern has an empty name.
     pub fn of_program(own: &[u8], path: &'s [u8]) -> ScriptPath<'s> {
         let is_own = path.strip_prefix(own).is_some_and(|rest| matches!(rest, [] | [b'/', ..]));
         let (name, path_info) = path.split_at(if is_own { own.len() } else { 0 });
@@ -53,23 +54,23 @@ impl<'s> ScriptPath<'s> {
 pub struct Params<'p> {
     /// The request.
     pub request: UpstreamRequest<'p>,
-    /// The script, which is there.
+    /// The script, which exists.
     pub script: ScriptPath<'p>,
-    /// Bytes of the body, all of which is to follow. A script is told before it is asked: `None` leaves
-    /// that, and the end of the parameters, to [`length`].
+    /// The length of the body, which must follow completely. A script gets it before the body; with
+    /// `None`, [`length`] writes it and the end of the parameters later.
     pub body_bytes: Option<u64>,
     /// The address and port that the connection has come to.
     pub local: SocketAddr,
-    /// The port that the client's connection has come from; 0 if that is not known.
+    /// The port from which the client's connection has come; 0 if it is not known.
     pub remote_port: u16,
-    /// The name that the client has given, if it had to give one.
+    /// The user name that the client has given, if it had to give one.
     pub user: Option<&'p str>,
 }
 
 /// Appends the beginning of a request, up to its body.
 ///
 /// # Errors
-/// Why it is not passed on; `out` then holds nothing of it.
+/// Why the request is not passed on; `out` then holds nothing of it.
 pub fn write(
     params_of: &Params<'_>,
     settings: &ScriptSettings,
@@ -93,7 +94,7 @@ pub fn write(
     Ok(())
 }
 
-/// Appends how many bytes the body has, and the end of the parameters.
+/// Appends the length of the body, and the end of the parameters.
 pub fn length(body_bytes: u64, out: &mut Vec<u8>) {
     let mut bytes = Vec::with_capacity(40);
     let mut length = Vec::new();
@@ -105,7 +106,7 @@ pub fn length(body_bytes: u64, out: &mut Vec<u8>) {
 
 struct Pairs<'s> {
     bytes: Vec<u8>,
-    /// Room for a value.
+    /// A buffer for a value.
     text: Vec<u8>,
     settings: &'s ScriptSettings,
 }
@@ -117,7 +118,7 @@ impl Pairs<'_> {
         }
     }
 
-    /// Adds one whose value is written by this.
+    /// Adds a parameter whose value `write` writes.
     fn add_text(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
         let mut text = std::mem::take(&mut self.text);
         text.clear();
@@ -131,7 +132,7 @@ impl Pairs<'_> {
         if matches!(head.method, Method::Connect | Method::Trace) {
             return Err(TargetRefusal::Method);
         }
-        // the address that was asked for; what a rule has made of it is said by the script
+        // the path that was asked for; the script's parameters have what a rule has made of it
         let mut uri = Vec::with_capacity(head.path.len() + 1);
         target::push(head.path, judged, self.settings.ambiguous, &mut uri)?;
         let query = head.query.unwrap_or_default();
@@ -162,7 +163,7 @@ impl Pairs<'_> {
         }
         let mut types = head.fields().filter(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         self.add("CONTENT_TYPE", &[types.next().map_or(b"", |(_, value)| value)]);
-        // PHP runs nothing that did not come through a server
+        // PHP refuses to run without this sign that it was called by a server
         self.add("REDIRECT_STATUS", &[b"200"]);
         Ok(())
     }
@@ -179,7 +180,8 @@ impl Pairs<'_> {
         }
         self.add("SCRIPT_NAME", &[name]);
         self.add("DOCUMENT_URI", &[name, path_info]);
-        // never PATH_TRANSLATED: with cgi.fix_pathinfo = 0 php-fpm runs what that names, whatever the script is
+        // never PATH_TRANSLATED: with cgi.fix_pathinfo = 0 php-fpm runs the file that this names instead of
+        // the script
         if !path_info.is_empty() {
             self.add("PATH_INFO", &[path_info]);
         }
@@ -208,8 +210,9 @@ impl Pairs<'_> {
         }
     }
 
-    /// `HTTP_*`: each once, whatever lines it has. A name with `_` would be another's variable, PHP takes other
-    /// characters for `_`, and `Proxy` is what libraries take for the proxy of their own requests.
+    /// Adds `HTTP_*`, each name once, however many lines a field has. Fields are left out whose name
+    /// could be taken for another variable: names with `_`, names with other characters that PHP
+    /// takes for `_`, and `Proxy`, which libraries take for the proxy of their own requests.
     fn fields(&mut self, params: &Params<'_>) {
         let UpstreamRequest { head, from, id, hidden, given, trace, .. } = params.request;
         if !head.authority.is_empty() {
@@ -219,16 +222,17 @@ impl Pairs<'_> {
         for (at, (field, value)) in head.fields().enumerate() {
             let is_passed = match kind(field) {
                 FieldKind::Own => false,
-                // told below
+                // these are added below
                 FieldKind::Forwarding(Forwarding::RequestId | Forwarding::Forwarded) => false,
-                // of a stage it is told below
+                // from a stage, this is added below
                 FieldKind::Forwarding(Forwarding::RealIp) if from.is_of_stage => false,
-                // a stage tells each client's, others what a proxy has sent
+                // a stage sends these for each client; a script gets them only if a proxy has sent
+                // them
                 FieldKind::Forwarding(field) => {
                     from.believes(field) && (!from.is_of_stage || sent_fields::has(head, field))
                 }
                 FieldKind::Trailer => false,
-                // told below, if this server stands in the trace
+                // added below, if this server takes part in the trace
                 FieldKind::Trace => trace.is_none(),
                 FieldKind::Plain | FieldKind::Cookie | FieldKind::MaxForwards => true,
             };
@@ -243,7 +247,7 @@ impl Pairs<'_> {
                 continue;
             }
             variable(field, &mut name);
-            // one of each, whatever proxies have put together
+            // a single value, whatever proxies have put together
             let url = from.client_url(head);
             let one = match kind(field) {
                 FieldKind::Forwarding(Forwarding::Proto) => {
@@ -252,7 +256,7 @@ impl Pairs<'_> {
                 FieldKind::Forwarding(Forwarding::Host) => Some(url.host.as_deref()),
                 FieldKind::Forwarding(Forwarding::Port) => Some(url.port),
                 FieldKind::Forwarding(Forwarding::Prefix) => Some(url.prefix),
-                // a list of which nobody knows who wrote what
+                // a list in which it is not known which proxy wrote which part
                 FieldKind::Forwarding(Forwarding::For) if from.names_client => {
                     self.add_text(&name, |out| text::address(from.client.to_canonical(), out));
                     continue;
@@ -264,7 +268,7 @@ impl Pairs<'_> {
                 _ => None,
             };
             if let Some(one) = one {
-                // nothing is said behind the last comma
+                // a list may end with a comma
                 if let Some(one) = one {
                     self.add(&name, &[one]);
                 }
@@ -283,7 +287,7 @@ impl Pairs<'_> {
             self.add(&name, &values);
         }
         let is_given = given.iter().any(|(other, _)| names::is_same(other, "x-real-ip"));
-        // which a stage does not repeat
+        // only if a proxy has sent it; a stage does not repeat the field itself
         if from.is_of_stage && !is_given && sent_fields::has(head, Forwarding::RealIp) {
             self.add_text("HTTP_X_REAL_IP", |out| text::address(from.client.to_canonical(), out));
         }
@@ -313,7 +317,7 @@ impl Pairs<'_> {
     }
 }
 
-/// The name of a field as a variable.
+/// The name of the variable for a field.
 fn variable(field: &str, name: &mut String) {
     name.clear();
     name.push_str("HTTP_");
@@ -392,7 +396,7 @@ mod tests {
             ("APP_ENV".into(), fixed("test")),
             ("SERVER_SOFTWARE".into(), fixed("x")),
             ("OF_REQUEST".into(), SetValue::OfRequest(1)),
-            // there is none, and the request's own is not told either
+            // an empty value removes the variable; the client's own is not sent either
             ("HTTP_X_EMPTY".into(), SetValue::OfRequest(0)),
         ];
         let settings = ScriptSettings {
@@ -498,7 +502,7 @@ mod tests {
         }
     }
 
-    /// What proxies have put together is not another answer.
+    /// A list that proxies have put together is not passed on beside the right value.
     #[test]
     fn a_script_is_told_one_scheme() {
         for lines in [

@@ -1,15 +1,15 @@
 //! Records (FastCGI 1.0 §3.3) and names with values (§3.4).
 
-/// Most bytes of one record's content: what fits in two bytes, in whole words of eight.
+/// The largest content of one record: what fits in two bytes, as a multiple of eight.
 pub const MOST_CONTENT_BYTES: usize = 65_528;
 
-/// Bytes of a record's header.
+/// The length of a record's header.
 pub(super) const HEADER_BYTES: usize = 8;
 
-/// The only number of a request, since each connection has one at a time.
+/// The number of every request, since each connection has one at a time.
 const REQUEST: u16 = 1;
 
-/// What a record is.
+/// The type of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum RecordKind {
@@ -22,7 +22,7 @@ pub(super) enum RecordKind {
     Stderr = 7,
 }
 
-/// The header of a record that came.
+/// The header of a received record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordHeader {
     pub(super) kind: RecordKind,
@@ -31,7 +31,8 @@ pub(super) struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// What is wrong with it is said; only what an application sends is right.
+    /// Parses a header, or returns what is wrong with it. Only types that an application sends are
+    /// accepted.
     pub(super) fn parse(bytes: [u8; HEADER_BYTES]) -> Result<RecordHeader, &'static str> {
         let [version, kind, id_high, id_low, content_high, content_low, padding, _] = bytes;
         if version != 1 {
@@ -56,13 +57,13 @@ fn header(kind: RecordKind, content: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&[1, kind as u8, id_high, id_low, high, low, 0, 0]);
 }
 
-/// Begins a request to a responder. `keep`: the connection stays open after it.
+/// Begins a request to a responder. With `keep`, the connection stays open after it.
 pub(super) fn begin(keep: bool, out: &mut Vec<u8>) {
     header(RecordKind::Begin, 8, out);
     out.extend_from_slice(&[0, 1, u8::from(keep), 0, 0, 0, 0, 0]);
 }
 
-/// A stream in records. One without content would end it.
+/// Writes a stream in records. Writes none without content, which would end the stream.
 fn stream(kind: RecordKind, content: &[u8], out: &mut Vec<u8>) {
     for part in content.chunks(MOST_CONTENT_BYTES) {
         header(kind, part.len(), out);
@@ -70,12 +71,12 @@ fn stream(kind: RecordKind, content: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Some of the parameters.
+/// Appends some of the parameters.
 pub(super) fn params(pairs: &[u8], out: &mut Vec<u8>) {
     stream(RecordKind::Params, pairs, out);
 }
 
-/// The end of the parameters.
+/// Appends the end of the parameters.
 pub(super) fn end_of_params(out: &mut Vec<u8>) {
     header(RecordKind::Params, 0, out);
 }
@@ -85,17 +86,17 @@ pub fn stdin(data: &[u8], out: &mut Vec<u8>) {
     stream(RecordKind::Stdin, data, out);
 }
 
-/// Appends the end of the body, which must come even if there is none.
+/// Appends the end of the body, which must be sent even if there is none.
 pub fn end_of_stdin(out: &mut Vec<u8>) {
     header(RecordKind::Stdin, 0, out);
 }
 
-/// Appends that the request is given up; an end must yet come back.
+/// Appends the record that gives the request up. The application still sends an end of the request.
 pub fn abort(out: &mut Vec<u8>) {
     header(RecordKind::Abort, 0, out);
 }
 
-/// Appends a name with its value, whose parts are put together.
+/// Appends a name with its value, which is given in parts.
 pub(super) fn pair(name: &str, value: &[&[u8]], out: &mut Vec<u8>) {
     length(name.len(), out);
     length(value.iter().map(|part| part.len()).sum(), out);
@@ -103,7 +104,7 @@ pub(super) fn pair(name: &str, value: &[&[u8]], out: &mut Vec<u8>) {
     value.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// A head is never so long that this would not do.
+/// Appends a length. Heads are always far shorter than the largest that fits.
 fn length(length: usize, out: &mut Vec<u8>) {
     match u8::try_from(length) {
         Ok(short) if short < 0x80 => out.push(short),
@@ -115,7 +116,7 @@ fn length(length: usize, out: &mut Vec<u8>) {
 pub(super) mod tests {
     use super::*;
 
-    /// Names and values, and the body, of what an application would be sent.
+    /// The names and values, and the body, that an application would get.
     pub(in crate::messages::fastcgi) fn received(bytes: &[u8]) -> (Vec<(String, String)>, Vec<u8>) {
         let (mut pairs, mut body, mut ended) = (Vec::new(), Vec::new(), 0);
         let mut rest = bytes;

@@ -1,4 +1,5 @@
-//! What php-fpm says of itself (`pm.status_path`): how many workers there are, and how many requests wait for one.
+//! The status page of php-fpm (`pm.status_path`): how many workers there are, and how many requests
+//! wait for one.
 
 use super::record::{
     HEADER_BYTES, RecordHeader, RecordKind, begin, end_of_params, end_of_stdin, pair, params,
@@ -7,19 +8,19 @@ use super::record::{
 /// The state of a pool of workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStatus {
-    /// Whether there are always as many workers.
+    /// Whether the number of workers is fixed.
     is_static: bool,
-    /// Requests that wait for a worker.
+    /// The number of requests that wait for a worker.
     waiting: u32,
-    /// Workers without a request.
+    /// The number of workers without a request.
     idle: u32,
-    /// All workers that there are now.
+    /// The number of all workers now.
     workers: u32,
-    /// How often there should have been more than there may be.
+    /// How often the pool has reached its limit of workers.
     reached: u64,
 }
 
-/// What a pool is asked, which has its status at this path.
+/// The request for the status page at this path.
 pub fn question(path: &str) -> Vec<u8> {
     let mut pairs = Vec::new();
     for (name, value) in [
@@ -42,7 +43,7 @@ pub fn question(path: &str) -> Vec<u8> {
 }
 
 impl PoolStatus {
-    /// Reads an answer, which has ended.
+    /// Reads a complete answer.
     pub fn read(answer: &[u8]) -> Option<PoolStatus> {
         let text = stdout(answer)?;
         let text = std::str::from_utf8(&text).ok()?;
@@ -62,8 +63,9 @@ impl PoolStatus {
         })
     }
 
-    /// On how many requests the pool can work at once; `None` while it may yet begin more workers. Where so many are
-    /// `known`, the bound itself keeps requests from waiting there: that all are at work confirms it.
+    /// The number of requests on which the pool can work at once; `None` while it may still start
+    /// workers. If that number is already `known`, the server's limit keeps requests from waiting at
+    /// the pool; then it is enough that all workers are busy.
     pub fn bound(&self, known: Option<u32>) -> Option<u32> {
         let may_confirm = self.waiting > 0 || known == Some(self.workers);
         let is_full = self.idle == 0 && may_confirm && self.reached > 0;
@@ -71,7 +73,7 @@ impl PoolStatus {
     }
 }
 
-/// What an answer has for its client.
+/// The standard output in an answer.
 fn stdout(mut answer: &[u8]) -> Option<Vec<u8>> {
     let mut said = Vec::new();
     while let Some((head, rest)) = answer.split_at_checked(HEADER_BYTES) {
@@ -114,10 +116,10 @@ mod tests {
     fn a_pool_says_how_many_workers_it_has() {
         for (manager, waiting, idle, workers, reached, expected) in [
             ("static", 0, 5, 8, 0, Some(8)),
-            // more may be begun
+            // the pool may start more workers
             ("dynamic", 0, 2, 5, 0, None),
             ("dynamic", 3, 0, 5, 0, None),
-            // and no more may
+            // the pool is at its limit
             ("dynamic", 3, 0, 20, 1, Some(20)),
             ("ondemand", 0, 0, 20, 1, None),
         ] {

@@ -1,32 +1,33 @@
-//! Addresses in an answer that name the upstream, or a path as the upstream sees it: rewritten so that
-//! they lead back here.
+//! Addresses in an answer that name the upstream, or a path as the upstream sees it. They are
+//! rewritten so that they lead to this server.
 
 use crate::messages::target::Base;
 use forebay_http::path;
 
-/// Where an upstream believes to be, and where it is for the client.
+/// The address of an upstream as it sees itself, and as the client sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Moved<'m> {
-    /// Host and port of the upstream.
+    /// The host and port of the upstream.
     pub authority: &'m str,
-    /// Whether it is spoken with through TLS.
+    /// Whether the connection to the upstream has TLS.
     pub is_tls: bool,
-    /// The host that it was told, if that is another. Where an address with another scheme names it the scheme is to
-    /// change: it was not asked so, and the client would come back without end.
+    /// The host that the upstream got in the request, if that is another. An address that names it
+    /// with another scheme stays as it is: the upstream wants the scheme to change, and otherwise the
+    /// client would be redirected to the same address without end.
     pub named: Option<&'m str>,
     /// The host that the client has asked for.
     pub client: &'m [u8],
-    /// What the client's paths begin with.
+    /// The beginning of the client's paths.
     pub strip: &'m Base,
-    /// What the upstream's paths begin with.
+    /// The beginning of the upstream's paths.
     pub prefix: &'m Base,
-    /// What the client's paths begin with before `strip`, as a trusted proxy says: see
+    /// The beginning of the client's paths before `strip`, as a trusted proxy says: see
     /// `client_url::outer_prefix`.
     pub outer: &'m [u8],
 }
 
 impl Moved<'_> {
-    /// Another address for a `Location`, if it is to be another.
+    /// The rewritten value of `Location`; `None` if it stays as it is.
     pub(super) fn address(&self, value: &[u8]) -> Option<Vec<u8>> {
         let (was_named, rest) = match host_of(value) {
             Some((is_https, authority, rest)) if self.is_upstream(is_https, authority) => {
@@ -37,7 +38,7 @@ impl Moved<'_> {
         };
         let path = match rest.first() {
             Some(b'/') => rest,
-            // it ends with its host
+            // the address ends with its host
             None | Some(b'?' | b'#') if was_named => &[b"/", rest].concat(),
             _ => return None,
         };
@@ -47,7 +48,7 @@ impl Moved<'_> {
             return None;
         }
         let mut moved = moved.unwrap_or_else(|| path[..end].to_vec());
-        // two slashes would name a host, and browsers take a backslash for one
+        // two slashes would begin a host, and browsers take a backslash for a slash
         if matches!(moved[..], [b'/', b'/' | b'\\', ..]) {
             return None;
         }
@@ -55,7 +56,7 @@ impl Moved<'_> {
         Some(moved)
     }
 
-    /// Another value for a `Refresh`, which is seconds and an address.
+    /// The rewritten value of `Refresh`, which has seconds and an address.
     pub(super) fn refresh(&self, value: &[u8]) -> Option<Vec<u8>> {
         let is_url = |four: &[u8]| four.eq_ignore_ascii_case(b"url=");
         let at = value.windows(4).position(is_url)? + 4;
@@ -72,9 +73,9 @@ impl Moved<'_> {
         Some(moved)
     }
 
-    /// Another value for a `Set-Cookie`: a domain that the client is not in is left out, and the path
-    /// begins as the client's do. One that is bound to its host by its name has no other path than `/`
-    /// (RFC 6265bis §4.1.3.2).
+    /// The rewritten value of `Set-Cookie`. A domain that the client's host is not in is left out,
+    /// and the path begins as the client's paths do. A cookie that is bound to its host by its name
+    /// has no other path than `/` (RFC 6265bis §4.1.3.2).
     pub(super) fn cookie(&self, value: &[u8]) -> Option<Vec<u8>> {
         const BOUND: &[u8] = b"__Host-";
         let mut parts = value.split(|&b| b == b';');
@@ -106,8 +107,9 @@ impl Moved<'_> {
         is_other.then_some(moved)
     }
 
-    /// The same for the path of a cookie, where `/api` is `/api` and all beneath it, and `/api/` is not `/api`
-    /// (RFC 6265 §5.1.4): all that the upstream has is all that the client has of it.
+    /// The rewritten path of a cookie. There `/api` is `/api` and all beneath it, and `/api/` is not
+    /// `/api` (RFC 6265 §5.1.4), so a path that covers all of the upstream must cover all that the
+    /// client sees of it.
     fn cookie_path(&self, path: &[u8]) -> Option<Vec<u8>> {
         let whole = match self.prefix.len_in(path) {
             Some(len) if &path[len..] == b"/" => &path[..len],
@@ -116,13 +118,13 @@ impl Moved<'_> {
         self.path(whole)
     }
 
-    /// The client's path for one of the upstream's, if that is another.
+    /// The client's path for one of the upstream's; `None` if they are the same.
     fn path(&self, path: &[u8]) -> Option<Vec<u8>> {
         if self.strip == self.prefix {
             return None;
         }
         let len = self.prefix.len_in(path)?;
-        // an application that is told what is stripped (X-Forwarded-Prefix) has put it there itself
+        // an application that knows the stripped path (X-Forwarded-Prefix) has put it there itself
         if self.prefix.is_empty() && self.leads_back(path) {
             return None;
         }
@@ -135,7 +137,7 @@ impl Moved<'_> {
         Some(moved)
     }
 
-    /// Whether a path is the client's already.
+    /// Whether a path is already as the client sees it.
     fn leads_back(&self, path: &[u8]) -> bool {
         let inner = path.strip_prefix(self.outer).filter(|_| !self.outer.is_empty());
         [Some(path), inner].into_iter().flatten().any(|path| self.strip.len_in(path).is_some())
@@ -152,7 +154,7 @@ impl Moved<'_> {
         is(self.authority) || self.named.is_some_and(|named| is_https == self.is_tls && is(named))
     }
 
-    /// Whether a domain has the upstream in it and not the client.
+    /// Whether a domain covers the upstream and not the client's host.
     fn is_theirs_alone(&self, domain: &[u8]) -> bool {
         let domain = domain.strip_prefix(b".").unwrap_or(domain);
         let has = |authority: &[u8]| {
@@ -169,7 +171,7 @@ impl Moved<'_> {
     }
 }
 
-/// The host of an address that has one, and what follows it; first whether its scheme is `https`.
+/// The host of an address that has one, and the rest; the flag says whether the scheme is `https`.
 fn host_of(address: &[u8]) -> Option<(bool, &[u8], &[u8])> {
     let starts: [&[u8]; 3] = [b"http://", b"https://", b"//"];
     let start = starts.iter().find(|start| {
@@ -196,7 +198,7 @@ mod tests {
         if text.is_empty() { Base::default() } else { Base::parse(text).unwrap() }
     }
 
-    /// `None` is what stays as it is.
+    /// The rewritten value; `None` if it stays as it is.
     fn moved(
         act: impl Fn(&Moved<'_>, &[u8]) -> Option<Vec<u8>>,
         strip: &str,
@@ -263,7 +265,7 @@ mod tests {
             ("", "/v1", "/v1", Some("/")),
             ("", "/v1", "/v1/a", Some("/a")),
             ("/a b", "", "/c", Some("/a%20b/c")),
-            // what the application has prefixed itself
+            // the application has added the prefix itself
             ("/api", "", "/api/a?b", None),
             ("/api", "", "/api", None),
             ("/api", "", "/api?q", None),
@@ -274,7 +276,7 @@ mod tests {
             ("/api", "", "http://10.0.0.1/api/a", Some("/api/a")),
             ("/api", "/api/v1", "/api/v1/a", Some("/api/a")),
             ("/api/v1", "/api", "/api/v1/a", Some("/api/v1/v1/a")),
-            // never to another host
+            // never a redirect to another host
             ("", "", "http://10.0.0.1//evil.example/", None),
             ("", "", "http://10.0.0.1/\\evil.example/", None),
             ("", "", "http://10.0.0.1\\@evil.example/", None),

@@ -1,24 +1,24 @@
-//! What HTTP/1.1 says in text, as HTTP/2 says it in fields and frames, and the other way round.
+//! Conversion between messages of HTTP/1.1, in text, and fields and frames of HTTP/2.
 
 use forebay_http2::hpack::encode;
 use forebay_http2::{Connection, DecodedFields};
 use std::io::Write;
 
-/// What follows a body: names and values.
+/// The names and values of trailers.
 pub(crate) type TrailerFields = Vec<(Box<str>, Box<[u8]>)>;
 
 /// A stream that was opened for a head in text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OpenedStream {
     pub(crate) number: u32,
-    /// So long was the head.
+    /// The length of the head.
     pub(crate) head_bytes: usize,
-    /// Nothing follows it.
+    /// Whether nothing follows the head.
     pub(crate) has_ended: bool,
 }
 
-/// Opens a stream for the head at the front of `bytes`, of a request by this scheme; `ends` if nothing follows
-/// `bytes`. `None` if the peer takes no request.
+/// Opens a stream for the head at the front of `bytes`, of a request with this scheme; `ends` says
+/// that nothing follows `bytes`. Returns `None` if the peer takes no request.
 pub(crate) fn open(
     machine: &mut Connection,
     output: &mut Vec<u8>,
@@ -29,7 +29,8 @@ pub(crate) fn open(
     const END: &[u8] = b"\r\n\r\n";
     let head_bytes = memchr::memmem::find(bytes, END)? + END.len();
     let head = &bytes[..head_bytes];
-    // an empty body is a body all the same: servers of gRPC wait for one that does not end with its head
+    // an empty chunked body is a body all the same: servers of gRPC wait for one that does not end
+    // with its head
     let has_body = || memchr::memmem::find(head, b"\r\nTransfer-Encoding: chunked\r\n").is_some();
     let has_ended = ends && head_bytes == bytes.len() && !has_body();
     let line_end = memchr::memchr(b'\r', head)?;
@@ -45,8 +46,9 @@ pub(crate) fn open(
     Some(OpenedStream { number, head_bytes, has_ended })
 }
 
-/// Makes frames of the next bytes of a body, as far as the windows go and until so much of `output` is not sent yet;
-/// `ends` if they are its last. Says of how many, and whether the stream has ended with them.
+/// Makes frames of the next bytes of a body, as far as the windows allow and until `most_output`
+/// bytes of `output` are unsent; `ends` says that the bytes are the last. Returns how many were used,
+/// and whether the stream has ended with them.
 pub(crate) fn data(
     machine: &mut Connection,
     output: &mut Vec<u8>,
@@ -67,7 +69,7 @@ pub(crate) fn data(
         if count == 0 && !is_last {
             return (used, false);
         }
-        // no more than there is room for
+        // at most what there is room for
         let Some(header) = machine.data(stream, count as u32, is_last) else {
             return (used, false);
         };
@@ -93,13 +95,14 @@ pub(crate) fn head(fields: &DecodedFields, into: &mut Vec<u8>) {
     into.extend_from_slice(b"\r\n");
 }
 
-/// What followed a body.
+/// The trailers of a body.
 pub(crate) fn trailers(fields: &DecodedFields) -> TrailerFields {
     let text = |name| std::str::from_utf8(name).unwrap_or_default();
     fields.iter().map(|(name, value)| (text(name).into(), value.into())).collect()
 }
 
-/// Appends a name as HTTP/1.1 is used to it: HTTP/2 has lost its capitals, and some clients look for them.
+/// Appends a name in the capitalisation of HTTP/1.1. HTTP/2 has only lower case, and some clients
+/// look for capitals.
 fn push_name(name: &[u8], into: &mut Vec<u8>) {
     match name {
         b"etag" => return into.extend_from_slice(b"ETag"),
@@ -117,7 +120,7 @@ fn push_name(name: &[u8], into: &mut Vec<u8>) {
     }
 }
 
-/// Writes fields in text, but for those that are about the connection (RFC 9113 §8.2.2).
+/// Writes fields given in text, except those about the connection (RFC 9113 §8.2.2).
 pub(crate) fn lines(block: &mut Vec<u8>, text: &[u8]) {
     let mut lower = Vec::with_capacity(64);
     for line in text.split(|&byte| byte == b'\n') {

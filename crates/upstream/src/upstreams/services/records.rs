@@ -1,28 +1,28 @@
-//! The answer of a name service to a question for the servers of a service.
+//! The answer of a name service to a query for the servers of a service.
 
 use crate::settings::upstream_address::UpstreamAddress;
 use simple_dns::rdata::RData;
 use simple_dns::{Packet, RCODE};
 
-/// What the records of a service say.
+/// The records of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServiceRecords {
-    /// The servers; none if the service is said not to be there.
+    /// The servers; empty if the records say that the service is not available.
     pub(super) servers: Vec<ServiceServer>,
-    /// For how long that holds, in seconds.
+    /// The time to live of the records, in seconds.
     pub(super) lives_s: u32,
 }
 
-/// One server.
+/// A server of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServiceServer {
-    /// Its name.
+    /// The host name of the server.
     pub(super) host: Box<str>,
-    /// Its port.
+    /// The port of the server.
     pub(super) port: u16,
-    /// Those with the least number are asked first.
+    /// The priority: servers with the least number are asked first.
     pub(super) priority: u16,
-    /// What it gets beside those with the same number.
+    /// The weight among servers of the same priority.
     pub(super) weight: u16,
 }
 
@@ -32,14 +32,14 @@ impl ServiceServer {
         (&self.host, self.port) == (&other.host, other.port)
     }
 
-    /// What it is called.
+    /// The server's name and port, for logs.
     pub(super) fn called(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
 }
 
 impl ServiceRecords {
-    /// Reads an answer. `None` if there is nothing in it of a service.
+    /// Reads an answer. Returns `None` if it has no records of a service.
     pub(super) fn read(answer: &[u8]) -> Option<ServiceRecords> {
         let packet = Packet::parse(answer).ok()?;
         if packet.rcode() != RCODE::NoError {
@@ -50,7 +50,8 @@ impl ServiceRecords {
         for record in &packet.answers {
             let RData::SRV(said) = &record.rdata else { continue };
             lives_s = Some(lives_s.map_or(record.ttl, |least: u32| least.min(record.ttl)));
-            // no service is there if the name is the root (RFC 2782), and what is no name of a server is none
+            // the root as the target means that there is no service (RFC 2782); invalid names are
+            // left out as well
             let found = UpstreamAddress::fastcgi(&format!("{}:{}", said.target, said.port));
             if let Ok(UpstreamAddress::Name { host, port }) = found {
                 let (priority, weight) = (said.priority, said.weight);

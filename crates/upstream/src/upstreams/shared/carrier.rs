@@ -1,5 +1,5 @@
-//! The thread that reads connections that requests share, and sends what their sockets did not take at once. It begins
-//! with the first of them.
+//! The carrier: the thread that reads connections that requests share, and sends what their sockets
+//! did not take at once. It starts with the first connection.
 
 use super::SharedConnections;
 use forebay_sys::clock;
@@ -10,19 +10,19 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-/// How often is looked at the time, in milliseconds.
+/// How often deadlines are checked, in milliseconds.
 const LOOK_MS: u64 = 500;
 
-/// While there is no connection.
+/// How often deadlines are checked while there is no connection, in milliseconds.
 const IDLE_MS: u64 = 3_600_000;
 
-/// No connection has this number.
+/// The token of the bell, which is no connection's number.
 const BELL: u64 = 0;
 
-/// One with more to do is left after so many turns, so that others have theirs.
+/// How many turns a connection with more to do gets before others have theirs.
 const TURNS: usize = 4;
 
-/// All connections, by their numbers.
+/// All connections, by number.
 type Carried = HashMap<u64, Arc<SharedConnections>>;
 
 /// What the thread shares with others.
@@ -34,12 +34,12 @@ struct Carrier {
 
 static CARRIER: OnceLock<Option<Arc<Carrier>>> = OnceLock::new();
 
-/// Whether there is a thread: it starts now, if it has not.
+/// Whether there is a carrier. The thread starts now, if it has not yet.
 pub(super) fn is_there() -> bool {
     CARRIER.get_or_init(Carrier::start).is_some()
 }
 
-/// From now on it reads this connection, which is one of those.
+/// Has the carrier read this connection, which belongs to `connections`.
 ///
 /// # Errors
 /// There is no thread, or the socket cannot be watched.
@@ -51,7 +51,7 @@ pub(super) fn watch(
     let carrier = CARRIER.get_or_init(Carrier::start).as_ref();
     let carrier = carrier.ok_or(io::ErrorKind::OutOfMemory)?;
     let mut carried = carrier.carried();
-    // what is so already is reported, and waits for the lock of whoever calls this
+    // an event that is there already is reported, and then waits for the caller's lock
     carrier.epoll.add_edges(socket, number, Edges { read: true, write: true })?;
     let is_first = carried.is_empty();
     carried.insert(number, Arc::clone(connections));
@@ -62,7 +62,7 @@ pub(super) fn watch(
     Ok(())
 }
 
-/// These are closed.
+/// Forgets these connections, which are closed.
 pub(super) fn forget(numbers: &[u64]) {
     if let (false, Some(Some(carrier))) = (numbers.is_empty(), CARRIER.get()) {
         let mut carried = carrier.carried();
@@ -71,7 +71,7 @@ pub(super) fn forget(numbers: &[u64]) {
 }
 
 impl Carrier {
-    /// Starts the thread; there may be none to be had.
+    /// Starts the thread; `None` if that fails.
     fn start() -> Option<Arc<Carrier>> {
         let (epoll, bell) = (Epoll::new().ok()?, Bell::new().ok()?);
         epoll.add_reader(&bell, BELL).ok()?;
@@ -114,15 +114,15 @@ impl Carrier {
         }
     }
 
-    /// Goes on with a connection. Says whether it has more to do at once.
+    /// Goes on with a connection. Returns whether it has more to do at once.
     fn turn(&self, number: u64, now_ms: u64) -> bool {
         let connections = self.carried().get(&number).map(Arc::clone);
         let Some(connections) = connections else { return false };
-        // others may have the lock between two turns
+        // the lock is released between two turns, so that others may have it
         (0..TURNS).all(|_| connections.with(|set| set.turn(number, now_ms)))
     }
 
-    /// Those whose time has come are closed.
+    /// Handles the deadlines of all connections.
     fn look(&self, now_ms: u64) {
         let mut all: Vec<_> = self.carried().values().map(Arc::clone).collect();
         all.sort_by_key(|one| Arc::as_ptr(one).addr());

@@ -1,5 +1,5 @@
-//! A connection that requests share, as a state machine over its socket: streams, whose they are, and frames that
-//! wait.
+//! A connection that requests share, as a state machine over its socket: its streams, their requests,
+//! and frames that wait.
 
 use super::request::{RequestPlace, SharedRequest};
 use crate::upstreams::http2::text::{self, OpenedStream};
@@ -12,80 +12,84 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::{io, mem};
 
-/// What may come of an answer that its client does not take. It is kept, so that all others go on.
+/// How much of an answer may come that its client does not take. It is kept, so that other answers go
+/// on.
 const STREAM_WINDOW_BYTES: u32 = 128 * 1024;
 
-/// No stream has a part in this: the windows of the streams are the bound.
+/// The window of the connection, which never limits a stream: the windows of the streams are the
+/// limit.
 const CONNECTION_WINDOW_BYTES: u32 = 0x7fff_ffff;
 
-/// Streams of one connection, whatever the application allows: so many requests fail with it.
+/// The largest number of streams of one connection, whatever the application allows, because all of
+/// them fail with it.
 const MOST_STREAMS: u32 = 1000;
 
-/// So much is received at a time.
+/// How much is received at a time.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
-/// One that has said nothing for so long, since a request that was given up was sent, is asked whether it lives.
+/// After how long without a word a connection is probed, since a request that was given up was sent.
 const SILENT_MS: u64 = 1_000;
 
-/// For so long it may be silent then; and so long may the end of an answer come behind its last byte.
+/// How long a connection may be silent after that; and how long after its last byte an answer may
+/// end.
 const PATIENCE_MS: u64 = 5_000;
 
-/// What such a question says.
+/// The payload of the probe.
 const PROBE: u64 = 0x666f_7265_6261_793f;
 
 /// All requests that share connections to one upstream, by number.
 pub(super) type Requests = HashMap<u64, SharedRequest>;
 
-/// Who hears what comes on a stream.
+/// The request that gets what comes on a stream.
 #[derive(Clone, Copy, Debug)]
 enum StreamOwner {
     Request(u64),
-    /// Its request has all it wants; only the end is to come.
+    /// No request: it has all it wants, and only the end is still to come.
     Nobody {
         since_ms: u64,
     },
 }
 
-/// A connection.
+/// A connection of HTTP/2 that requests share.
 #[derive(Debug)]
 pub(super) struct SharedConnection {
     pub(super) number: u64,
     stream: UpstreamStream,
-    /// Where it leads, of the addresses that a name has.
+    /// The address of the connection, if the upstream has a name.
     pub(super) address: Option<SocketAddr>,
     machine: Connection,
     scheme: &'static [u8],
-    /// It has come about.
+    /// Whether the connection is established.
     pub(super) is_up: bool,
-    /// Whether a session of TLS was continued, until the first request is told.
+    /// Whether the TLS session was resumed, until the first request takes this.
     handshake: Option<bool>,
     begun_ms: u64,
     heard_ms: u64,
-    /// Since when it has no request.
+    /// Since when the connection has no request.
     rests_ms: u64,
-    /// Since when it is asked whether it lives.
+    /// Since when an answer to a probe is due.
     doubted_ms: Option<u64>,
-    /// The application takes no further requests on it.
+    /// Whether the application takes no further requests on the connection.
     pub(super) is_leaving: bool,
-    /// GOAWAYs that have come.
+    /// The number of GOAWAYs that have come.
     pub(super) goaways: u32,
-    /// Requests that have it, or will when it has come about.
+    /// The number of requests on this connection, or waiting for it to be established.
     pub(super) load: usize,
-    /// It has had requests before those that it has.
+    /// Whether the connection has been idle since it was used.
     has_rested: bool,
     fields: DecodedFields,
-    /// Received; from `at` on not used.
+    /// The bytes received; those before `at` are used.
     input: Vec<u8>,
     at: usize,
-    /// Frames that are not sent yet.
+    /// The frames that are not sent yet.
     output: Vec<u8>,
     streams: HashMap<u32, StreamOwner>,
-    /// Requests with more to send than there is room for.
+    /// The requests with more to send than there is room for.
     wanting: Vec<u64>,
 }
 
 impl SharedConnection {
-    /// One that was begun now.
+    /// A connection that was just begun.
     pub(super) fn new(
         number: u64,
         stream: UpstreamStream,
@@ -101,7 +105,7 @@ impl SharedConnection {
         };
         SharedConnection {
             number,
-            // applications compare it with how they are reached
+            // applications compare the scheme with how they are reached
             scheme: if stream.is_tls() { b"https" } else { b"http" },
             stream,
             address,
@@ -125,23 +129,23 @@ impl SharedConnection {
         }
     }
 
-    /// Whether requests may still be given to it.
+    /// Whether requests may still be given to the connection.
     pub(super) fn is_open(&self) -> bool {
         !self.is_leaving && self.machine.fault().is_none()
     }
 
-    /// Whether it is asked whether it lives.
+    /// Whether an answer to a probe is due.
     pub(super) fn is_doubted(&self) -> bool {
         self.doubted_ms.is_some()
     }
 
-    /// The number of the clients that have begun its session; `None` without TLS.
+    /// The number of the TLS clients that began the session; `None` without TLS.
     pub(super) fn clients(&self) -> Option<u64> {
         self.stream.clients()
     }
 
-    /// How many streams may be opened now. Before the application has said how many it takes that is one: some end
-    /// the connection if there are more.
+    /// How many streams may be opened now. That is one before the application has said how many it
+    /// takes: some applications close the connection if there are more.
     pub(super) fn free_streams(&self) -> usize {
         let is_blocked = self.output.len() >= MOST_OUTPUT_BYTES;
         if !self.is_up || !self.is_open() || is_blocked || !self.machine.can_open() {
@@ -154,10 +158,10 @@ impl SharedConnection {
         (most as usize).saturating_sub(self.machine.open_streams())
     }
 
-    /// Looks whether it has come about.
+    /// Looks whether the connection is established.
     ///
     /// # Errors
-    /// Why it has not, and will not.
+    /// Why it is not, and will not be.
     pub(super) fn come_about(&mut self) -> Result<bool, ConnectError> {
         if self.is_up {
             return Ok(true);
@@ -178,17 +182,17 @@ impl SharedConnection {
         Ok(true)
     }
 
-    /// Whether its session of TLS continues an earlier one: told once.
+    /// Whether the TLS session was resumed; returned only once.
     pub(super) fn take_handshake(&mut self) -> Option<bool> {
         self.handshake.take()
     }
 
-    /// One more request has it, or will.
+    /// Counts a request.
     pub(super) fn enters(&mut self) {
         self.load += 1;
     }
 
-    /// One less.
+    /// Uncounts a request.
     pub(super) fn leaves(&mut self, now_ms: u64) {
         self.load = self.load.saturating_sub(1);
         if self.load == 0 {
@@ -196,7 +200,8 @@ impl SharedConnection {
         }
     }
 
-    /// Opens a stream for a request, and sends its first bytes. Says how many were taken; `None` if it takes no request.
+    /// Opens a stream for a request, and sends its first bytes. Returns how many were taken; `None`
+    /// if the connection takes no request.
     pub(super) fn open(
         &mut self,
         id: u64,
@@ -216,8 +221,8 @@ impl SharedConnection {
         Some(head_bytes + self.send(id, stream, request, &bytes[head_bytes..], ends))
     }
 
-    /// Sends the next bytes of a request's body, as far as there is room; `ends` if they are its last. Says how many were
-    /// taken. When there is room for more, it rings.
+    /// Sends the next bytes of a request's body, as far as there is room; `ends` says that they are
+    /// the last. Returns how many were taken. The request's bell rings when there is room for more.
     pub(super) fn send(
         &mut self,
         id: u64,
@@ -241,14 +246,14 @@ impl SharedConnection {
         used
     }
 
-    /// This request is told when there is room for more.
+    /// Has the request notified when there is room for more.
     pub(super) fn want_room(&mut self, id: u64) {
         if !self.wanting.contains(&id) {
             self.wanting.push(id);
         }
     }
 
-    /// Sends what follows the body of a request, as lines of HTTP/1.1.
+    /// Sends the trailers of a request, given as lines of HTTP/1.1.
     pub(super) fn end_with(&mut self, stream: u32, request: &mut SharedRequest, trailers: &[u8]) {
         if mem::replace(&mut request.has_ended, true) {
             return;
@@ -270,7 +275,7 @@ impl SharedConnection {
         self.machine.is_open(stream)
     }
 
-    /// So much of a body was taken.
+    /// Notes that this much of a body was taken, which opens the window.
     pub(super) fn consumed(&mut self, stream: u32, bytes: usize) {
         self.machine.consumed(stream, bytes);
         if self.machine.has_pending() {
@@ -278,8 +283,8 @@ impl SharedConnection {
         }
     }
 
-    /// A request has no use for its stream any more. If all was said but the end of the answer `is_done`: that may
-    /// come behind its last byte.
+    /// Gives up a request's stream. `is_done` says that only the end of the answer is missing, which
+    /// may come after its last byte.
     pub(super) fn give_up(&mut self, stream: u32, is_done: bool, opened_ms: u64, now_ms: u64) {
         self.leaves(now_ms);
         if !self.machine.is_open(stream) {
@@ -291,7 +296,8 @@ impl SharedConnection {
             self.machine.reset(stream, ErrorCode::CANCEL);
             let is_silent = self.heard_ms <= opened_ms && now_ms >= opened_ms + SILENT_MS;
             if is_silent && self.doubted_ms.is_none() {
-                // it may have gone without a word: no other request finds that out by waiting
+                // the peer may have gone without closing: the probe finds out, so that no other
+                // request has to wait for it
                 self.doubted_ms = Some(now_ms);
                 self.machine.ping(PROBE);
             }
@@ -306,18 +312,18 @@ impl SharedConnection {
         }
     }
 
-    /// Sends what waits. What the socket does not take goes when it takes more; a connection that has failed is found
-    /// when it is read.
+    /// Sends what waits. What the socket does not take is sent later; a failure of the connection is
+    /// noticed when it is read.
     fn write(&mut self) {
         if !self.is_up {
             return;
         }
-        // frames that are not about bodies wait in the machine, which has a bound for them
+        // frames that are not about bodies wait in the machine, which limits them
         if self.output.len() < MOST_OUTPUT_BYTES {
             self.machine.flush(&mut self.output);
         }
         let mut sent = 0;
-        // without bytes TLS sends what it has sealed
+        // a call without bytes sends what TLS has sealed
         while sent < self.output.len() || self.stream.has_unsent() {
             match self.stream.send(&self.output[sent..]) {
                 Sent::Bytes(0) if sent == self.output.len() => break,
@@ -331,17 +337,18 @@ impl SharedConnection {
         }
     }
 
-    /// Goes on as far as its socket does: sends what waits, and receives once. Says whether more may be there.
+    /// Goes on as far as the socket allows: sends what waits, and receives once. Returns whether more
+    /// may be there.
     ///
     /// # Errors
-    /// It has failed, or is at its end; perhaps for a fault of TLS.
+    /// The connection has failed, or is at its end; perhaps for a fault of TLS.
     pub(super) fn turn(
         &mut self,
         requests: &mut Requests,
         now_ms: u64,
     ) -> Result<bool, Option<TlsFault>> {
         self.write();
-        // what is left of a frame goes to the front, or nothing ever would
+        // the rest of a frame moves to the front, or the buffer would only grow
         self.input.drain(..mem::take(&mut self.at));
         let received = self.stream.receive_more(&mut self.input, RECEIVE_BYTES);
         match received {
@@ -356,13 +363,13 @@ impl SharedConnection {
         if self.machine.fault().is_some() {
             return Err(None);
         }
-        // others are begun in its place
+        // a connection without stream numbers left is replaced by a new one
         self.is_leaving |= !self.machine.has_numbers();
         self.tell_room(requests);
         Ok(received != Received::Blocked)
     }
 
-    /// Tells those that wait for room, and have some.
+    /// Notifies the requests that wait for room, and have some.
     fn tell_room(&mut self, requests: &mut Requests) {
         let mut wanting = mem::take(&mut self.wanting);
         wanting.retain(|id| {
@@ -377,7 +384,7 @@ impl SharedConnection {
         self.wanting = wanting;
     }
 
-    /// Uses what was received: all of it, for windows bound what comes for each.
+    /// Uses all that was received. The windows limit how much that is for each stream.
     fn use_input(&mut self, requests: &mut Requests, now_ms: u64) {
         loop {
             let rest = &self.input[self.at..];
@@ -401,8 +408,9 @@ impl SharedConnection {
                 }
                 Some(Http2Event::Data { stream, bytes, ends }) => {
                     match heard_by(&self.streams, requests, stream) {
+                        // the window opens when the exchange takes the bytes: `consumed`
                         Some(request) => request.put_body(bytes),
-                        // more than was said there would be
+                        // more bytes came than the head has announced
                         None if !bytes.is_empty() => {
                             self.streams.remove(&stream);
                             self.machine.reset(stream, ErrorCode::CANCEL);
@@ -439,7 +447,7 @@ impl SharedConnection {
         }
     }
 
-    /// The answer on a stream has ended, if it `ends`.
+    /// Notes that the answer on a stream has ended, if it `ends`.
     fn ends(&mut self, requests: &mut Requests, stream: u32, ends: bool) {
         if !ends {
             return;
@@ -450,8 +458,9 @@ impl SharedConnection {
         self.note_end(stream);
     }
 
-    /// Looks at the time. Says whether the connection is to end, because it has not come about in `connect_ms`, or
-    /// says nothing; ends of answers that do not come are not waited for.
+    /// Handles deadlines. Returns whether the connection must be closed, because it was not
+    /// established in `connect_ms`, or does not answer a probe. Streams whose answers do not end in
+    /// time are given up.
     pub(super) fn is_late(&mut self, connect_ms: u64, now_ms: u64) -> bool {
         if !self.is_up {
             return now_ms >= self.begun_ms.saturating_add(connect_ms);
@@ -470,22 +479,22 @@ impl SharedConnection {
         self.doubted_ms.is_some_and(is_over)
     }
 
-    /// Whether it has had nothing to do for so long, or has nothing more to do ever.
+    /// Whether the connection was idle for this long, or can take no more requests and has none.
     pub(super) fn is_done(&self, idle_ms: u64, now_ms: u64) -> bool {
         let is_idle = self.load == 0 && self.streams.is_empty() && self.is_up;
         is_idle && (!self.is_open() || now_ms >= self.rests_ms.saturating_add(idle_ms))
     }
 
-    /// Its last words: it is closed next.
+    /// Sends the last frames before the connection is closed.
     pub(super) fn close(&mut self) {
         self.machine.flush(&mut self.output);
         self.write();
-        // so that TLS ends in order
+        // so that the TLS session ends with `close_notify`
         let _ = self.stream.rests();
     }
 }
 
-/// Who hears what comes on a stream.
+/// The request that gets what comes on a stream.
 fn heard_by<'r>(
     streams: &HashMap<u32, StreamOwner>,
     requests: &'r mut Requests,

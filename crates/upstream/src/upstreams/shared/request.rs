@@ -1,4 +1,4 @@
-//! One request on a connection that others share: what has come for it and was not taken yet.
+//! One request on a shared connection: what has come for it and was not taken yet.
 
 use crate::upstreams::http2::AnswerEnd;
 use crate::upstreams::http2::text::TrailerFields;
@@ -8,16 +8,16 @@ use forebay_tls::TlsFault;
 use std::io;
 use std::sync::Arc;
 
-/// Where a request is.
+/// The place of a request among the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestPlace {
-    /// It has none: it is to be given one when its exchange asks next.
+    /// None: the request gets one when its exchange asks next.
     Nowhere,
-    /// It has this connection when that has come about.
+    /// A connection that is not established yet.
     At(u64),
-    /// All connections have as many streams as they may; it waits for one.
+    /// The line for a stream: all connections have as many as they may.
     InLine,
-    /// It has a stream of a connection.
+    /// A stream of a connection.
     On {
         /// The number of the connection.
         connection: u64,
@@ -26,39 +26,39 @@ pub(super) enum RequestPlace {
     },
 }
 
-/// A request. Whoever has news for it rings; the exchange looks then.
+/// A request. Its bell is rung when there is news for it; then the exchange looks.
 #[derive(Debug)]
 pub(super) struct SharedRequest {
     bell: Arc<Bell>,
     is_rung: bool,
     pub(super) place: RequestPlace,
-    /// So many connections it was given.
+    /// The number of connections that the request was given.
     pub(super) seats: u32,
-    /// A stream is kept free for it.
+    /// Whether a stream is kept free for the request.
     pub(super) is_called: bool,
-    /// Of the answer, as HTTP/1.1 says it; from `at` on not taken.
+    /// The bytes of the answer, as in HTTP/1.1; those before `at` were taken.
     inbox: Vec<u8>,
     at: usize,
-    /// So much at the front of that is heads, which no window counts.
+    /// How many bytes at the front of `inbox` are heads, which no window counts.
     head_bytes: usize,
     pub(super) end: Option<AnswerEnd>,
     pub(super) trailers: TrailerFields,
-    /// Why its connection goes no further, or has not come about.
+    /// Why the connection has failed, or was not established.
     pub(super) failure: Option<ConnectError>,
     pub(super) fault: Option<TlsFault>,
-    /// The end of the request was sent.
+    /// Whether the end of the request was sent.
     pub(super) has_ended: bool,
-    /// The connection had been used before, and had come to rest.
+    /// Whether the connection had been used and idle before this request.
     pub(super) is_late_guest: bool,
     /// When its stream was opened.
     pub(super) opened_ms: u64,
 }
 
-/// What was taken of an answer.
+/// The bytes that were taken of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TakenBytes {
     pub(super) all: usize,
-    /// So much of it is body.
+    /// How many of them belong to the body.
     pub(super) body: usize,
 }
 
@@ -83,22 +83,22 @@ impl SharedRequest {
         }
     }
 
-    /// There is news.
+    /// Rings the bell.
     pub(super) fn ring(&mut self) {
         if !std::mem::replace(&mut self.is_rung, true) {
             self.bell.ring();
         }
     }
 
-    /// The exchange looks at all there is. Not to be called when it looks at less: the bell is what its loop waits
-    /// for.
+    /// Silences the bell, because the exchange looks at all there is. It must not be called if the
+    /// exchange looks at less, since its loop waits for the bell.
     pub(super) fn hush(&mut self) {
         if std::mem::take(&mut self.is_rung) {
             self.bell.silence();
         }
     }
 
-    /// A head has come: `write` appends it.
+    /// Appends a head that has come, which `write` writes.
     pub(super) fn put_head(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let before = self.inbox.len();
         write(&mut self.inbox);
@@ -106,37 +106,37 @@ impl SharedRequest {
         self.ring();
     }
 
-    /// Some of the body has come.
+    /// Appends some of the body that has come.
     pub(super) fn put_body(&mut self, bytes: &[u8]) {
         self.inbox.extend_from_slice(bytes);
         self.ring();
     }
 
-    /// The answer has ended, or will not.
+    /// Notes how the answer has ended.
     pub(super) fn ends(&mut self, end: AnswerEnd) {
         self.end.get_or_insert(end);
         self.ring();
     }
 
-    /// There is no connection for it.
+    /// Notes that there is no connection for the request.
     pub(super) fn fails(&mut self, failure: &ConnectError) {
         self.place = RequestPlace::Nowhere;
         self.failure.get_or_insert(same(failure));
         self.ring();
     }
 
-    /// Whether something of the answer waits to be taken.
+    /// Whether some of the answer waits to be taken.
     pub(super) fn has_more(&self) -> bool {
         self.at < self.inbox.len()
     }
 
-    /// What of the answer is in memory.
+    /// The memory that the answer takes.
     #[cfg(test)]
     pub(super) fn kept_bytes(&self) -> usize {
         self.inbox.capacity()
     }
 
-    /// Appends at most `most` bytes of it.
+    /// Appends at most `most` bytes of the answer to `into`.
     pub(super) fn take(&mut self, into: &mut Vec<u8>, most: usize) -> TakenBytes {
         let all = most.min(self.inbox.len() - self.at);
         into.extend_from_slice(&self.inbox[self.at..self.at + all]);
@@ -144,10 +144,10 @@ impl SharedRequest {
         let of_heads = all.min(self.head_bytes);
         self.head_bytes -= of_heads;
         if !self.has_more() {
-            // what waits for long takes no memory
+            // an idle request takes no memory
             (self.inbox, self.at) = (Vec::new(), 0);
         } else if self.at * 2 >= self.inbox.len() {
-            // one that is never taken whole would keep all that it has ever had
+            // otherwise an answer that is never taken completely would keep all that it has ever had
             self.inbox.drain(..std::mem::take(&mut self.at));
         }
         TakenBytes { all, body: all - of_heads }

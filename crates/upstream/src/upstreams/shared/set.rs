@@ -1,5 +1,6 @@
-//! Connections to one upstream, and the requests that share them: which request has which connection, which wait for
-//! a stream, and what becomes of them when a connection ends. It has sockets, and no lock, thread or clock.
+//! The connections to one upstream, and the requests that share them: which request has which
+//! connection, which requests wait for a stream, and what becomes of them when a connection ends.
+//! There are sockets here, but no lock, thread or clock.
 
 use super::SharedConnectionCounts;
 use super::connection::{Requests, SharedConnection};
@@ -13,29 +14,29 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A request is given so many connections, one after the other, that take no requests.
+/// How many connections a request tries, one after the other, that take no requests.
 const MOST_SEATS: u32 = 8;
 
-/// What connections that requests share keep to.
+/// The limits of shared connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SharedConnectionLimits {
-    /// So many connections to an upstream.
+    /// The largest number of connections to an upstream.
     pub(crate) connections: usize,
-    /// So long one is kept that has no request.
+    /// How long a connection without requests is kept.
     pub(crate) idle_ms: u64,
-    /// In so long one has come about.
+    /// How long it may take to establish a connection.
     pub(crate) connect_ms: u64,
 }
 
-/// How a request gets a connection that there is not yet.
+/// How a new connection for a request is made.
 pub(super) trait Connects {
-    /// Begins a connection, which is known by this number.
+    /// Begins a connection with this number.
     ///
     /// # Errors
-    /// None can be begun.
+    /// No connection can be begun.
     fn connect(&mut self, number: u64) -> io::Result<(UpstreamStream, Option<SocketAddr>)>;
 
-    /// Whether one leads to where the upstream is now, and is sealed by what is known now.
+    /// Whether a connection leads to an address that the upstream has now, with the TLS files of now.
     fn is_current(&self, address: Option<SocketAddr>, clients: Option<u64>) -> bool;
 }
 
@@ -45,14 +46,14 @@ pub(super) struct SharedSet {
     limits: SharedConnectionLimits,
     connections: Vec<SharedConnection>,
     pub(super) requests: Requests,
-    /// Those that wait for a stream, in the order in which they came.
+    /// The requests that wait for a stream, in the order in which they came.
     line: VecDeque<u64>,
-    /// Requests for each of which a stream is kept free.
+    /// The number of requests for which a stream is kept free.
     called: usize,
     last_request: u64,
-    /// GOAWAYs on connections that are closed.
+    /// The number of GOAWAYs on connections that are closed.
     goaways: u64,
-    /// Connections that are closed since the last look.
+    /// The connections that were closed since the last look.
     pub(super) closed: Vec<u64>,
 }
 
@@ -71,7 +72,7 @@ impl SharedSet {
         }
     }
 
-    /// What is to be told of them.
+    /// The counts for metrics.
     pub(super) fn counts(&self) -> SharedConnectionCounts {
         let open = self.connections.iter().filter(|one| one.is_open());
         let of_open = self.connections.iter().map(|one| u64::from(one.goaways)).sum::<u64>();
@@ -82,7 +83,7 @@ impl SharedSet {
         }
     }
 
-    /// A request comes; whoever has news for it rings this.
+    /// Adds a request. Its bell is rung when there is news for it.
     pub(super) fn enter(&mut self, bell: Arc<Bell>, limits: SharedConnectionLimits) -> u64 {
         self.limits = limits;
         self.last_request += 1;
@@ -98,7 +99,7 @@ impl SharedSet {
         self.connections.iter_mut().find(|one| one.number == number)
     }
 
-    /// The request and its connection, if it has a stream there.
+    /// The request and its connection, if the request has a stream there.
     pub(super) fn open(
         &mut self,
         id: u64,
@@ -109,11 +110,11 @@ impl SharedSet {
         Some((request, connection, stream))
     }
 
-    /// Gives a request a connection that has none, and begins one if there are fewer than may be and none rests. Says
-    /// where the connection leads.
+    /// Gives a request without a connection one. A new connection is begun if there are fewer than
+    /// allowed and none is idle. Returns the address of the connection.
     ///
     /// # Errors
-    /// There is none, and none can be begun; or the application takes nothing on any.
+    /// There is no connection and none can be begun; or the application takes no requests on any.
     pub(super) fn seat(
         &mut self,
         id: u64,
@@ -137,14 +138,15 @@ impl SharedSet {
             Some(best) if one_rests || count >= most => best,
             _ => match self.begin_connection(connects, now_ms) {
                 Ok(number) => number,
-                // one more would have been welcome
+                // there are other connections: the new one was only an improvement
                 Err(error) => best.ok_or(error)?,
             },
         };
         let waits = self.is_in_line(id);
         let Some(connection) = self.connection(number) else { return Ok(None) };
         let (address, is_up) = (connection.address, connection.is_up);
-        // one that waits for a stream waits on, unless there is a connection now that has not come about
+        // a request in line for a stream keeps its place, unless the connection is a new one that is
+        // not established yet
         if !(waits && is_up) {
             self.leave_place(id, now_ms);
             self.place(id, RequestPlace::At(number));
@@ -153,7 +155,7 @@ impl SharedSet {
         Ok(address)
     }
 
-    /// Those that lead elsewhere than they should take no further requests.
+    /// Retires connections that no longer lead to the right address: they take no further requests.
     fn retire(&mut self, connects: &impl Connects) {
         for one in &mut self.connections {
             one.is_leaving |= !connects.is_current(one.address, one.clients());
@@ -177,7 +179,7 @@ impl SharedSet {
         self.requests.get(&id).is_some_and(|request| request.place == RequestPlace::InLine)
     }
 
-    /// Whether a request must be given a connection before it goes on.
+    /// Whether a request must get a connection before it goes on.
     pub(super) fn needs_seat(&self, id: u64) -> bool {
         let Some(request) = self.requests.get(&id) else { return false };
         let open = self.connections.iter().filter(|one| one.is_open());
@@ -190,7 +192,7 @@ impl SharedSet {
         }
     }
 
-    /// Sends the first bytes of a request, if its connection has come about and takes it.
+    /// Sends the first bytes of a request, if its connection is established and has a stream for it.
     ///
     /// # Errors
     /// Why there is no connection, and will be none.
@@ -228,8 +230,8 @@ impl SharedSet {
         Ok(taken.map_or(Sent::Broken, Sent::Bytes))
     }
 
-    /// Looks whether a connection has come about, and tells its requests, but for the one that asks. Those of one that
-    /// will not are told why, and it is gone.
+    /// Looks whether a connection is established, and notifies its requests, except the one that
+    /// asks. If the connection has failed, its requests get the reason, and it is removed.
     fn comes_about(&mut self, index: usize, asks: Option<u64>, now_ms: u64) -> bool {
         let connection = &mut self.connections[index];
         if connection.is_up {
@@ -253,18 +255,18 @@ impl SharedSet {
         }
     }
 
-    /// The connection on which a request may open a stream now: the one with the fewest.
+    /// The connection on which a request may open a stream now: the one with the fewest requests.
     fn next_stream(&self, id: u64) -> Option<usize> {
         let is_called = self.requests.get(&id).is_some_and(|request| request.is_called);
         let free: usize = self.connections.iter().map(SharedConnection::free_streams).sum();
-        // those that came before are first
+        // requests that came before go first
         let is_free = is_called || (self.line.is_empty() && free > self.called);
         let with_some = self.connections.iter().enumerate();
         let with_some = with_some.filter(|(_, one)| is_free && one.free_streams() > 0);
         with_some.min_by_key(|(_, one)| (one.is_doubted(), one.load)).map(|(index, _)| index)
     }
 
-    /// A request waits for a stream: behind all others, or before them if it was its turn.
+    /// Puts a request in line for a stream: at the end, or at the front if it was its turn.
     fn line_up(&mut self, id: u64, now_ms: u64) {
         let was_called = self.requests.get(&id).is_some_and(|request| request.is_called);
         if self.is_in_line(id) && !was_called {
@@ -288,7 +290,7 @@ impl SharedSet {
         }
     }
 
-    /// A request has no place any more, and no stream.
+    /// Takes a request off its place and its stream.
     fn leave_place(&mut self, id: u64, now_ms: u64) {
         self.leave_line(id);
         let Some(request) = self.requests.get_mut(&id) else { return };
@@ -305,7 +307,7 @@ impl SharedSet {
         self.is_in_line(id)
     }
 
-    /// Calls those that wait for a stream, as many as there are streams.
+    /// Calls the first requests in line, as many as there are free streams.
     fn call(&mut self) {
         if self.line.is_empty() {
             return;
@@ -341,7 +343,7 @@ impl SharedSet {
         }
     }
 
-    /// A request is over. With `is_done` its exchange has all it wants.
+    /// Ends a request. `is_done` says that its exchange has all it wants.
     pub(super) fn leave(&mut self, id: u64, is_done: bool, now_ms: u64) {
         if let Some((request, connection, stream)) = self.open(id) {
             let is_done = is_done && request.has_ended && !request.has_more();
@@ -355,7 +357,8 @@ impl SharedSet {
         self.call();
     }
 
-    /// A connection is ready, or has failed. Says whether it has more to do at once.
+    /// Goes on with a connection that is ready, or has failed. Returns whether it has more to do at
+    /// once.
     pub(super) fn turn(&mut self, number: u64, now_ms: u64) -> bool {
         let Some(index) = self.index(number) else { return false };
         if !self.connections[index].is_up && !self.comes_about(index, None, now_ms) {
@@ -385,7 +388,8 @@ impl SharedSet {
         more
     }
 
-    /// A connection takes no further requests: those that were to have it, and those in line, look for another.
+    /// Takes requests off a connection that takes no more: those that wait for it, and those in line,
+    /// look for another.
     fn unseat(&mut self, number: u64, now_ms: u64) {
         let place = RequestPlace::At(number);
         let its = self.requests.iter().filter(|(_, request)| request.place == place);
@@ -398,8 +402,8 @@ impl SharedSet {
         self.requests.values_mut().filter(waits).for_each(SharedRequest::ring);
     }
 
-    /// A connection is gone. Answers that it had not brought are broken off; for those that were to have it there is
-    /// none, for this reason.
+    /// Removes a connection. Incomplete answers are broken off; requests that wait for the connection
+    /// get this failure.
     fn remove(&mut self, index: usize, failure: Option<&ConnectError>, now_ms: u64) {
         let gone = self.connections.swap_remove(index);
         self.closed.push(gone.number);
@@ -419,7 +423,7 @@ impl SharedSet {
         self.unseat(gone.number, now_ms);
     }
 
-    /// Closes connections that have nothing to do any more.
+    /// Closes connections that have nothing more to do.
     fn close_done(&mut self, now_ms: u64) {
         let SharedConnectionLimits { connections: most, idle_ms, .. } = self.limits;
         let open = self.connections.iter().filter(|one| one.is_open()).count();
@@ -438,7 +442,7 @@ impl SharedSet {
         });
     }
 
-    /// Looks at the time.
+    /// Handles deadlines.
     pub(super) fn look(&mut self, now_ms: u64) {
         let connect_ms = self.limits.connect_ms;
         let mut index = 0;

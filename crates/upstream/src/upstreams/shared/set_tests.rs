@@ -1,4 +1,5 @@
-//! Requests that share connections, over pairs of sockets with an application that speaks HTTP/2; no thread, no clock.
+//! Requests that share connections, over socket pairs with an application that speaks HTTP/2; without
+//! threads and clocks.
 
 use super::*;
 use forebay_http2::hpack::encode;
@@ -15,13 +16,13 @@ struct Peer {
     socket: UnixStream,
     fields: DecodedFields,
     input: Vec<u8>,
-    /// Paths by stream, as they came.
+    /// The paths of requests, by stream, in the order in which they came.
     asked: Vec<(u32, String)>,
     resets: Vec<u32>,
     body_bytes: usize,
 }
 
-/// Connections as they are begun.
+/// The connections that were begun.
 struct Begun {
     streams: u32,
     peers: Vec<Peer>,
@@ -62,7 +63,7 @@ impl Connects for Begun {
 }
 
 impl Peer {
-    /// Looks at what has come, and answers what HTTP/2 answers by itself.
+    /// Reads what has come, and sends what HTTP/2 requires.
     fn hear(&mut self) {
         let mut buffer = [0; 65536];
         while let Ok(count @ 1..) = self.socket.read(&mut buffer) {
@@ -133,7 +134,7 @@ impl Peer {
         assert_eq!(self.data(stream, count, true), count);
     }
 
-    /// A frame as it is, which this end would not say.
+    /// Sends a raw frame, which this end would not send by itself.
     fn frame(&mut self, kind: u8, payload: &[u8]) {
         let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
         frame.extend_from_slice(&[kind, 0, 0, 0, 0, 0]);
@@ -142,7 +143,7 @@ impl Peer {
     }
 }
 
-/// Requests that share connections.
+/// A bench for requests that share connections.
 struct Bench {
     set: SharedSet,
     begun: Begun,
@@ -168,7 +169,7 @@ impl Bench {
         }
     }
 
-    /// A request comes for this path. Says which, and whether it has a stream.
+    /// Adds a request for this path. Returns its id, and whether it has a stream.
     fn ask(&mut self, path: &str) -> (u64, bool) {
         let bell = Arc::new(Bell::new().unwrap());
         let id = self.set.enter(Arc::clone(&bell), self.limits);
@@ -189,7 +190,7 @@ impl Bench {
         self.set.begin(id, bytes, ends, self.now_ms)
     }
 
-    /// All that was said is heard, on both sides.
+    /// Lets both sides receive all that was sent.
     fn turn(&mut self) {
         for _ in 0..3 {
             self.begun.peers.iter_mut().for_each(Peer::hear);
@@ -227,7 +228,7 @@ impl Bench {
 fn many_requests_are_under_way_on_one_connection() {
     let mut bench = Bench::new(1, 100);
     let ids: Vec<u64> = (0..50).map(|number| bench.ask(&format!("/{number}")).0).collect();
-    // the first goes at once; the others when it is known how many may
+    // the first goes at once; the others when it is known how many streams the application allows
     bench.turn();
     for (number, id) in ids.iter().enumerate().skip(1) {
         assert!(bench.is_rung(*id));
@@ -262,7 +263,7 @@ fn requests_are_spread_over_as_many_connections_as_may_be() {
     let asked: Vec<usize> = bench.begun.peers.iter().map(|peer| peer.asked.len()).collect();
     assert_eq!(asked, [3, 3, 3]);
     more.into_iter().for_each(|id| bench.leave(id));
-    // and one that rests is taken, whatever else there could be
+    // an idle connection is used, even if more could be begun
     let mut bench = Bench::new(3, 100);
     for _ in 0..5 {
         let (id, _) = bench.ask("/");
@@ -293,11 +294,11 @@ fn those_beyond_what_the_application_takes_wait_in_their_order() {
     assert_eq!(bench.take(first), (1, Received::Ended));
     bench.leave(first);
     assert!(bench.is_rung(third) && !bench.is_rung(fourth));
-    // whoever comes now does not go before it
+    // a new request does not go before it
     let (fifth, is_begun) = bench.ask("/5");
     assert!(!is_begun);
     assert!(bench.begin(third, "/3"));
-    // one that has its turn and leaves gives it on
+    // a request that leaves at its turn passes the turn on
     bench.set.leave(second, false, bench.now_ms);
     assert!(bench.is_rung(fourth));
     bench.leave(fourth);
@@ -417,7 +418,7 @@ fn those_above_the_last_of_a_goaway_are_given_back_and_others_end() {
         assert_eq!(bench.set.requests[&id].end, Some(AnswerEnd::Refused));
         bench.leave(id);
     }
-    // the one in line need not wait: there is another connection for it
+    // the request in line need not wait: there is another connection for it
     assert!(bench.is_rung(waits) && bench.begin(waits, "/4"));
     bench.turn();
     assert_eq!(bench.begun.peers[1].asked.len(), 1);
@@ -458,7 +459,7 @@ fn one_that_leaves_resets_its_stream_and_the_connection_goes_on() {
     bench.turn();
     assert_eq!(bench.take(second), (9, Received::Ended));
     bench.leave(second);
-    // whose end comes late is not reset, unless it does not come
+    // a stream whose end comes late is not reset, unless the end does not come
     let (third, _) = bench.ask("/3");
     bench.turn();
     bench.begun.peers[0].head(5, MessagePart::Head);
@@ -506,7 +507,7 @@ fn where_no_connection_comes_about_all_that_wait_for_it_are_told() {
     assert!(matches!(bench.begin_with(id, b"", true), Err(ConnectError::Socket(_))));
     bench.leave(id);
     assert!(bench.set.connections.is_empty() && bench.set.requests.is_empty());
-    // one that is there is shared, though one more would have been begun
+    // an established connection is shared if another cannot be begun
     bench.begun.fails = false;
     bench.limits.connections = 2;
     bench.ask("/1");
@@ -550,7 +551,7 @@ fn time_closes_those_that_rest_and_those_that_say_nothing() {
     bench.now_ms += 1;
     bench.set.look(bench.now_ms);
     assert!(bench.set.connections.is_empty());
-    // one whose other end has gone without a word
+    // a connection whose peer has gone without closing
     let (silent, _) = bench.ask("/2");
     bench.turn();
     bench.now_ms += 60_000;
@@ -561,7 +562,7 @@ fn time_closes_those_that_rest_and_those_that_say_nothing() {
     bench.now_ms += 5_000;
     bench.set.look(bench.now_ms);
     assert_eq!(bench.set.connections.len(), 1);
-    // one that lives answers, and is taken again
+    // a connection that lives answers, and is used again
     bench.turn();
     bench.now_ms += 60_000;
     bench.set.leave(other, false, bench.now_ms);

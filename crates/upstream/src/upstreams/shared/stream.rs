@@ -1,5 +1,5 @@
-//! A stream of a connection that requests share, as its exchange has it: it sends and receives what HTTP/1.1 would
-//! say, and waits for an eventfd.
+//! A stream of a shared connection, as its exchange has it: it sends and receives what HTTP/1.1
+//! would, and waits for an eventfd.
 
 use super::set::{Connects, SharedConnectionLimits, SharedSet};
 use super::{SharedConnections, carrier};
@@ -17,7 +17,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-/// A request's part in connections that are shared. Dropped, its stream is reset if it is not over.
+/// The part of a request in shared connections. When it is dropped, its stream is reset if it is not
+/// over.
 #[derive(Debug)]
 pub(crate) struct SharedStream {
     upstreams: Arc<Upstreams>,
@@ -25,20 +26,20 @@ pub(crate) struct SharedStream {
     connections: Arc<SharedConnections>,
     bell: Arc<Bell>,
     id: u64,
-    /// Addresses at which there was no connection for its request.
+    /// The addresses at which there was no connection for this request.
     refused: Vec<SocketAddr>,
-    /// Where the connection leads that it has, or was to have.
+    /// The address of the connection that the request has or waits for.
     pub(crate) address: Option<SocketAddr>,
-    /// It waits for a stream, and not for a connection.
+    /// Whether the request waits for a stream, and not for a connection.
     pub(crate) waits_for_stream: bool,
-    /// All was said.
+    /// Whether the exchange has all it wants.
     is_done: bool,
-    /// How the answer has ended, when all of it was taken.
+    /// How the answer has ended, once all of it was taken.
     end: Option<AnswerEnd>,
     trailers: TrailerFields,
-    /// Whether the session of TLS was continued that was begun for it; `None` if none was.
+    /// Whether the TLS session that was begun for this request was resumed; `None` if none was begun.
     pub(crate) is_resumed: Option<bool>,
-    /// Its connection had come to rest before it.
+    /// Whether the connection had been used and idle before this request.
     pub(crate) is_reused: bool,
     pub(crate) fault: Option<TlsFault>,
 }
@@ -66,11 +67,11 @@ impl Connects for MemberConnects<'_> {
 }
 
 impl SharedStream {
-    /// A request's part in the connections to this upstream; one is begun if there are fewer than may be and none
-    /// rests. `None` if there is no thread to read them.
+    /// The part of a request in the connections to this upstream. A connection is begun if there are
+    /// fewer than allowed and none is idle. Returns `None` if there is no thread to read them.
     ///
     /// # Errors
-    /// There is none, and none can be begun.
+    /// There is no connection, and none can be begun.
     pub(crate) fn new(
         upstreams: &Arc<Upstreams>,
         member: MemberIndex,
@@ -103,7 +104,7 @@ impl SharedStream {
         Ok(Some(stream))
     }
 
-    /// Gets a connection, if it has none.
+    /// Gets a connection, if the request has none.
     fn seat(&mut self, now_ms: u64) -> io::Result<()> {
         let mut connects = MemberConnects {
             upstreams: &self.upstreams,
@@ -123,7 +124,7 @@ impl SharedStream {
         Ok(())
     }
 
-    /// Sends the first of a request, if there is a stream for it.
+    /// Sends the first bytes of a request, if there is a stream for it.
     ///
     /// # Errors
     /// Why there is no connection, and will be none.
@@ -145,8 +146,8 @@ impl SharedStream {
         begun
     }
 
-    /// Sends some of a request; `ends` if that is the last of it. Says how many bytes were taken: with none there is no
-    /// room, and it rings when there is.
+    /// Sends some of a request; `ends` says that it is the last part. Returns how many bytes were
+    /// taken. If there is no room for any, the bell rings when there is.
     pub(crate) fn send(&mut self, bytes: &[u8], ends: bool) -> Sent {
         let id = self.id;
         self.connections.with(|set| match set.open(id) {
@@ -157,7 +158,7 @@ impl SharedStream {
         })
     }
 
-    /// Sends what follows the body of a request, which ends it.
+    /// Sends the trailers of a request, which end it.
     pub(crate) fn end_with(&mut self, trailers: &[u8]) {
         let id = self.id;
         self.connections.with(|set| {
@@ -203,8 +204,8 @@ impl SharedStream {
         received
     }
 
-    /// Waits for room for more of the request, though its client takes nothing of the answer. Whether there is some, or
-    /// news of the answer.
+    /// Waits for room for more of the request, while its client takes nothing of the answer. Returns
+    /// whether there is some, or news of the answer.
     pub(crate) fn look_ahead(&mut self) -> bool {
         let id = self.id;
         self.connections.with(|set| {
@@ -218,7 +219,8 @@ impl SharedStream {
         })
     }
 
-    /// Whether something of the answer is here, be it its end: what is looked at is not told again.
+    /// Whether something of the answer is here, even if only its end. What was looked at does not
+    /// ring again.
     pub(crate) fn has_ahead(&self) -> bool {
         let has_news = |set: &mut SharedSet| {
             set.requests
@@ -228,17 +230,17 @@ impl SharedStream {
         self.connections.with(has_news)
     }
 
-    /// How the answer has ended, when all of it was taken.
+    /// How the answer has ended, once all of it was taken.
     pub(crate) fn end(&self) -> Option<AnswerEnd> {
         self.end
     }
 
-    /// What followed the body of the answer.
+    /// The trailers of the answer.
     pub(crate) fn trailers(&self) -> &[(Box<str>, Box<[u8]>)] {
         &self.trailers
     }
 
-    /// Its exchange has all it wants: the end of the answer may come later.
+    /// Notes that the exchange has all it wants: the end of the answer may come later.
     pub(crate) fn is_done(&mut self) {
         self.is_done = true;
     }
