@@ -20,6 +20,11 @@ pub(crate) struct KernelLimits {
 }
 
 impl KernelLimits {
+    /// What a Landlock lacks that limits access to files.
+    pub(crate) fn of_older_landlock(&self) -> Option<&'static str> {
+        self.ports.or(self.names).filter(|_| self.files.is_none())
+    }
+
     /// What the running kernel lacks.
     pub(crate) fn of_this_kernel() -> KernelLimits {
         let [files, ports, names] = sandbox::kernel_confines();

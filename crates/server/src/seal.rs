@@ -97,7 +97,7 @@ pub fn seal(config: &Config) -> Result<bool, SealError> {
 }
 
 /// Logs, once for all instances of a stage, what an attacker in one of them could do.
-fn miss(config: &Config, what: &str) {
+pub(crate) fn miss(config: &Config, what: &str) {
     if let Some(place) = config.place.as_ref().filter(|place| place.instance == 1) {
         say(format_args!("stage {} is less confined: {what}", place.role));
     }

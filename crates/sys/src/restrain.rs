@@ -22,6 +22,9 @@ const X32_ONLY: std::ops::RangeInclusive<libc::c_long> = 512..=547;
 const F_SETOWN_EX: u64 = 15;
 const FIOSETOWN: u64 = 0x8901;
 const SIOCSPGRP: u64 = 0x8902;
+/// Orders of ioctl that type into the terminal from which the server was started, or paste there.
+const TIOCSTI: u64 = 0x5412;
+const TIOCLINUX: u64 = 0x541c;
 
 /// Whatever the arguments are.
 const NEVER: &[libc::c_long] = &[
@@ -116,7 +119,10 @@ pub fn restrain(judges_packets: bool) -> Result<(), SealFailure> {
         (libc::SYS_prlimit64, vec![vec![is_not(0, 0), is_not(0, own)]]),
         // a signal for what comes to a descriptor goes to any process of the same user
         (libc::SYS_fcntl, vec![vec![is(1, libc::F_SETOWN as u64)], vec![is(1, F_SETOWN_EX)]]),
-        (libc::SYS_ioctl, vec![vec![is(1, FIOSETOWN)], vec![is(1, SIOCSPGRP)]]),
+        (
+            libc::SYS_ioctl,
+            [FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX].map(|order| vec![is(1, order)]).into(),
+        ),
     ];
     for (call, each) in some {
         never.insert(call, each.into_iter().map(rule).collect::<Result<_, _>>()?);

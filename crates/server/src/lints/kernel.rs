@@ -76,11 +76,18 @@ fn stages_on(draft: &ConfigDraft, limits: KernelLimits, remarks: &mut Remarks) {
         ("landlock", sandbox.landlock, limits.files),
         ("seccomp", sandbox.seccomp, limits.processes),
     ];
+    let mut note = |key, why, is_optional| {
+        let lack = MachineLack::Stages { why, is_optional };
+        remarks.push((At::default().child("sandbox").child(key), Wrong::said(lack)));
+    };
     for (key, setting, lack) in settings {
         if let Some(why) = lack.filter(|_| setting != Confine::Off) {
-            let lack = MachineLack::Stages { why, is_optional: setting == Confine::Auto };
-            remarks.push((At::default().child("sandbox").child(key), Wrong::said(lack)));
+            note(key, why, setting == Confine::Auto);
         }
+    }
+    // a Landlock that knows files alone is enough for a start, whatever the setting
+    if let Some(why) = limits.of_older_landlock().filter(|_| sandbox.landlock != Confine::Off) {
+        note("landlock", why, true);
     }
 }
 

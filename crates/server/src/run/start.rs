@@ -8,6 +8,7 @@ use super::takeover::Reload;
 use super::{Event, Server};
 use crate::admin::AdminListener;
 use crate::ban_files;
+use crate::confinement::KernelLimits;
 use crate::control_socket::ControlSocket;
 use crate::counters::Register;
 use crate::doctor;
@@ -432,7 +433,14 @@ fn confine(
     };
     given_up.map_err(RunError::Privileges)?;
     let needs = SandboxNeeds::of(config, file, control);
-    sandbox::confine(needs, config.sandbox.landlock).map_err(RunError::Sandbox)
+    let kernel = KernelLimits::of_this_kernel();
+    let sandbox = sandbox::confine(needs, config.sandbox.landlock).map_err(RunError::Sandbox)?;
+    // a process that is sealed opens nothing at all
+    if config.sandbox.landlock != Confine::Off && !seal::is_sealed(config) {
+        let lack = kernel.files.or_else(|| kernel.of_older_landlock());
+        lack.into_iter().for_each(|lack| seal::miss(config, lack));
+    }
+    Ok(sandbox)
 }
 
 /// Catches signals from here on; they wait until a thread listens. A stage catches two more, by
