@@ -218,7 +218,7 @@ impl MachineResources {
         let (cores, memory_bytes) = (process::usable_cores(), memory::usable());
         // asked only once: later the server's own threads would count as used
         static THREADS: OnceLock<u64> = OnceLock::new();
-        let threads = *THREADS.get_or_init(|| threads::room().most as u64);
+        let threads = *THREADS.get_or_init(|| threads::room_in_process().most as u64);
         MachineResources { cores, memory_bytes, descriptors, threads }
     }
 }
@@ -243,7 +243,10 @@ impl Plan {
         let open_files = config.cache.open_files.min(descriptors / 4);
         // lingering connections are not counted as admitted
         let lingering = (descriptors / 8).min(MOST_LINGERING);
-        let fit = (memory_bytes / THREADS_SHARE / THREAD_BYTES).min(threads);
+        let has_threads =
+            |listener: &&ListenerConfig| matches!(listener.engine, Engine::Pool | Engine::Threads);
+        let sharing = config.listeners.iter().filter(has_threads).count().max(1) as u64;
+        let fit = (memory_bytes / THREADS_SHARE / THREAD_BYTES).min(threads / sharing);
         let workers: Vec<_> =
             config.listeners.iter().map(|listener| workers(listener, cores, fit)).collect();
         let with_workers = || config.listeners.iter().zip(&workers);

@@ -77,32 +77,16 @@ struct ThreadMeans {
 pub fn room() -> ThreadRoom {
     let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse().ok();
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let maps = text("/proc/self/maps").lines().count() as u64;
-    let pages = text("/proc/self/statm").split(' ').next().and_then(|pages| pages.parse().ok());
-    let bytes = pages.unwrap_or(0u64).saturating_mul(rustix::param::page_size() as u64);
-    let addresses = getrlimit(Resource::As).current;
-    let cores = process::usable_cores() as u64;
-    let free = addresses.map_or(0, |most| most.saturating_sub(bytes));
-    let arenas = (cores * ARENAS_EACH_CORE * ARENA_BYTES).min(free / 2);
     // the fourth word is "running/all"
     let all = text("/proc/loadavg").split(['/', ' ']).nth(4).and_then(|all| all.parse().ok());
     let own = fs::read_dir("/proc/self/task").map_or(1, |tasks| tasks.count() as u64);
     // the kernel does not apply this limit to root
     let of_user = getrlimit(Resource::Nproc).current.filter(|_| !getuid().is_root());
     let used_by_user = of_user.map_or(0, |_| threads_of(getuid().as_raw()).max(own));
+    let [mappings, addresses] = of_process();
     narrowest(&[
-        ThreadMeans {
-            bound: ThreadBound::Mappings,
-            most: number("/proc/sys/vm/max_map_count"),
-            used: maps,
-            each: MAPPINGS_EACH,
-        },
-        ThreadMeans {
-            bound: ThreadBound::Addresses,
-            most: addresses,
-            used: bytes + arenas,
-            each: BYTES_EACH,
-        },
+        mappings,
+        addresses,
         ThreadMeans { bound: ThreadBound::User, most: of_user, used: used_by_user, each: 1 },
         ThreadMeans { bound: ThreadBound::Group, most: memory::tasks_left(), used: 0, each: 1 },
         ThreadMeans {
@@ -112,6 +96,38 @@ pub fn room() -> ThreadRoom {
             each: 1,
         },
     ])
+}
+
+/// The number of threads for which this process has addresses and mappings, when a quarter of what is
+/// free is left to others. Other processes do not count, such as the one that this one replaces.
+pub fn room_in_process() -> ThreadRoom {
+    narrowest(&of_process())
+}
+
+/// What is the process's own.
+fn of_process() -> [ThreadMeans; 2] {
+    let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let maps = text("/proc/self/maps").lines().count() as u64;
+    let pages = text("/proc/self/statm").split(' ').next().and_then(|pages| pages.parse().ok());
+    let bytes = pages.unwrap_or(0u64).saturating_mul(rustix::param::page_size() as u64);
+    let addresses = getrlimit(Resource::As).current;
+    let cores = process::usable_cores() as u64;
+    let free = addresses.map_or(0, |most| most.saturating_sub(bytes));
+    let arenas = (cores * ARENAS_EACH_CORE * ARENA_BYTES).min(free / 2);
+    [
+        ThreadMeans {
+            bound: ThreadBound::Mappings,
+            most: text("/proc/sys/vm/max_map_count").trim().parse().ok(),
+            used: maps,
+            each: MAPPINGS_EACH,
+        },
+        ThreadMeans {
+            bound: ThreadBound::Addresses,
+            most: addresses,
+            used: bytes + arenas,
+            each: BYTES_EACH,
+        },
+    ]
 }
 
 /// Threads of all processes of a user, as far as this one sees them: the kernel counts them for `RLIMIT_NPROC`.

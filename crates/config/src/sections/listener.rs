@@ -106,7 +106,7 @@ const SETTINGS: &[Setting<ListenerConfig>] = &[
         range: Some(("1", "65536")),
         meaning: "Loops (event, fibers, pipeline: auto is one per core) or most threads (pool: auto is 64, \
                   threads: 1024). There are no more threads than fit into half of the memory there is, \
-                  at 96 KiB each, nor than the process may begin (RLIMIT_AS, RLIMIT_NPROC, pids.max, vm.max_map_count), \
+                  at 96 KiB each, nor than the process has addresses and mappings for (RLIMIT_AS, vm.max_map_count), \
                   of which a quarter is left.",
         example: "4",
         at: |l| &mut l.workers,

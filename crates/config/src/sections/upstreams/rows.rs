@@ -221,7 +221,7 @@ pub(crate) trait HasUpstreams: Sized + 'static {
         range: Some(("0", "1000000")),
         meaning: "Requests that wait while all have in_flight under way, at most. Beyond that the last of \
                   the lowest class gives way to higher ones, and is answered with 503; with 0 nothing \
-                  waits. Each takes a descriptor.",
+                  waits. With threads that block (threads, pool) each takes a descriptor.",
         example: "200",
         at: |s| &mut s.upstreams().queue.requests,
     };
