@@ -1,4 +1,4 @@
-//! Which interfaces there are, and which addresses they hold.
+//! The interfaces of this network namespace, and their addresses.
 
 use std::ffi::CStr;
 use std::io;
@@ -12,10 +12,10 @@ pub(crate) struct InterfaceAddress {
     pub(crate) address: IpAddr,
 }
 
-/// Those of this network namespace that hold addresses.
+/// The interfaces of this network namespace that have addresses, an entry for each address.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(crate) fn held() -> io::Result<Vec<InterfaceAddress>> {
     let mut list = std::ptr::null_mut();
     // SAFETY: `list` is writable; on success it is a list to be freed.
