@@ -18,12 +18,13 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// What was given. Wrong usage ends the process with 2.
+/// Parses the command line. Wrong usage ends the process with exit code 2.
 pub(crate) fn parse() -> Args {
     parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit())
 }
 
-/// The same. Who names a file where none belongs is told where it does.
+/// Parses a command line. Where an unexpected argument looks like a configuration file, the error shows the
+/// option for it.
 fn parse_from(words: impl IntoIterator<Item = OsString>) -> Result<Args, clap::Error> {
     let words: Vec<OsString> = words.into_iter().collect();
     Args::try_parse_from(&words).map_err(|mut error| {
@@ -42,7 +43,7 @@ fn parse_from(words: impl IntoIterator<Item = OsString>) -> Result<Args, clap::E
     })
 }
 
-/// Commands that are about a configuration file.
+/// The commands that take a configuration file.
 const COMMANDS_OF_FILES: [&str; 6] = ["run", "check", "reload", "status", "doctor", "upgrade"];
 
 /// What to do.
@@ -50,8 +51,9 @@ const COMMANDS_OF_FILES: [&str; 6] = ["run", "check", "reload", "status", "docto
 pub(crate) enum Command {
     /// Serve a directory, without a configuration file
     Serve(Serve),
-    /// Write a configuration file to begin with, from three answers: what is served, for which names, and where it
-    /// listens. They are asked for on the terminal, or read as lines from a pipe, unless options say one of them
+    /// Write a configuration file to begin with, from three answers: what is served, for which names, and
+    /// where it listens. They are asked for on the terminal, or read as lines from a pipe, unless options say
+    /// one of them
     Init(crate::init::InitArgs),
     /// Serve what a configuration file says
     Run {
@@ -77,7 +79,8 @@ pub(crate) enum Command {
     /// Change the firewall as the server says on standard input, until it ends: the server starts this
     #[command(hide = true)]
     Firewall,
-    /// Run the commands that a configuration file names, as the server says, until it ends: the server starts this
+    /// Run the commands that a configuration file names, as the server says, until it ends: the server starts
+    /// this
     #[command(hide = true)]
     Launcher {
         /// The configuration file
@@ -87,7 +90,8 @@ pub(crate) enum Command {
         #[arg(long, value_name = "PATH")]
         links: Option<PathBuf>,
     },
-    /// Run the CGI programs that a configuration file names, as the server says, until it ends: the server starts this
+    /// Run the CGI programs that a configuration file names, as the server says, until it ends: the server
+    /// starts this
     #[command(hide = true)]
     CgiLauncher {
         /// The configuration file
@@ -125,8 +129,8 @@ pub(crate) enum Command {
         #[arg(value_name = "REQUEST-ID")]
         id: String,
     },
-    /// Print which requests the kernel answers in the running server's place (gate_answers), how often it has, and
-    /// what is asked for again and again that it does not answer, and why
+    /// Print which requests the kernel answers in the running server's place (gate_answers), how often it
+    /// has, and what is asked for again and again that it does not answer, and why
     Answers(crate::running_server::ServerArgs),
     /// Applications behind: how they are, and how to take one out while the server runs
     #[command(subcommand, disable_help_subcommand = true)]
@@ -244,7 +248,7 @@ pub(crate) struct Serve {
     pub(crate) admin: Option<GivenOption>,
 }
 
-/// An address without TLS, for which there would be no certificate.
+/// Parses an address of `--listen`; one with TLS is refused, since there would be no certificate.
 fn address(text: &str) -> Result<GivenOption, String> {
     match text.starts_with("https://") {
         false => GivenOption::new("listen", text),
@@ -255,7 +259,7 @@ fn address(text: &str) -> Result<GivenOption, String> {
     }
 }
 
-/// A port of this machine, as a setting.
+/// Parses a port as an address of the loopback.
 fn port(text: &str) -> Result<GivenOption, String> {
     match text.parse::<u16>() {
         Ok(port) => GivenOption::new("listen", &format!("127.0.0.1:{port}")),
@@ -278,21 +282,21 @@ impl GivenOption {
         Ok(given)
     }
 
-    /// The setting's key.
+    /// The setting's key in the configuration.
     pub(crate) fn key(&self) -> &'static str {
         self.key
     }
 
-    /// Settings for an application that has one page.
+    /// The settings for an application with one page (`--spa`).
     pub(crate) fn of_one_page() -> [GivenOption; 3] {
         ["$path", "$path/", "/index.html"]
             .map(|path| GivenOption { key: "try_files", text: path.to_owned() })
     }
 
-    /// Sets it; of a list, adds it.
+    /// Sets the value in `draft`; adds it if the setting is a list.
     ///
     /// # Errors
-    /// What is wrong with the text, or that the list has it already.
+    /// The text is wrong, or the list has the value already.
     pub(crate) fn apply(&self, draft: &mut ConfigDraft) -> Result<(), Wrong> {
         draft.set(self.key, &self.text)
     }
