@@ -88,6 +88,7 @@ static __always_inline void next_text(struct texts *scan, u32 which)
 	scan->last = 0;
 }
 
+/* Whether a path ends in .gz, .br or .zst, given its last four bytes: such a path is not judged here. */
 static __always_inline bool is_form(u32 last)
 {
 	return (last & 0xffffff) == 0x2e677a || (last & 0xffffff) == 0x2e6272 || last == 0x2e7a7374;

@@ -484,7 +484,7 @@ fn receive(stream: &mut TcpStream, bytes: usize) -> usize {
 
 /// Sends SYNs at a rate, `many` with each system call; returns their number.
 fn syns(rate: u32, many: usize, began: Instant, lasts: Duration) -> u32 {
-    // SAFETY: it has no conditions.
+    // SAFETY: the call has no conditions.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW) };
     assert!(socket >= 0, "{}", std::io::Error::last_os_error());
     // SAFETY: all bytes zero are an address.

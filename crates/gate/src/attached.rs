@@ -22,11 +22,11 @@ pub(crate) struct Attached {
     /// The ports of listeners and of other servers.
     ports: HashSet<u16>,
     locals: HashSet<IpAddr>,
-    /// What keeps the program on each interface, by index.
+    /// The link or filter on each interface, by index.
     links: HashMap<u32, Attachment>,
 }
 
-/// What keeps the program on an interface.
+/// The link or filter that keeps the program on an interface.
 enum Attachment {
     Link(OwnedFd),
     Filter(Filter),

@@ -37,7 +37,7 @@ pub(crate) const LOOPBACK: u32 = 1;
 /// The name of the socket, before the number.
 const NAME: &str = "forebay-gate-";
 
-/// How long a guard may take to end.
+/// The time within which a guard has to end.
 const PATIENCE_MS: u32 = 5000;
 
 /// The filters of one gate, and the guard that removes them.

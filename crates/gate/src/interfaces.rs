@@ -68,7 +68,8 @@ pub(crate) fn held() -> io::Result<Vec<InterfaceAddress>> {
 
 /// The index of every interface of this network namespace; none if they cannot be listed.
 pub(crate) fn all() -> Vec<u32> {
-    // SAFETY: it has no conditions; a list that it gives ends with an index of zero, and is freed below.
+    // SAFETY: the call has no conditions; a list that it gives ends with an index of zero, and is freed
+    // below.
     let list = unsafe { libc::if_nameindex() };
     let mut found = Vec::new();
     if list.is_null() {

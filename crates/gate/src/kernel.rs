@@ -424,7 +424,7 @@ fn owned(fd: RawFd) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: it was just given, and nobody else has it.
+    // SAFETY: the kernel has just returned the descriptor, so this is its only owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -521,8 +521,8 @@ impl Mapped {
     pub(crate) fn word<T: Word>(&self, at: usize) -> Option<&'static T> {
         let fits =
             at.is_multiple_of(size_of::<T>()) && at.checked_add(size_of::<T>())? <= self.bytes;
-        // SAFETY: it lies in the mapping, which is never taken away, and is aligned; atomic words may
-        // be changed by anybody.
+        // SAFETY: the word lies in the mapping, which is never unmapped, and is aligned; an atomic may
+        // change at any time.
         fits.then(|| unsafe { &*self.at.as_ptr().add(at).cast::<T>() })
     }
 }
@@ -530,15 +530,15 @@ impl Mapped {
 /// A word that the kernel and this process change at the same time.
 ///
 /// # Safety
-/// An atomic integer.
+/// The type is an atomic integer.
 pub(crate) unsafe trait Word: 'static {}
-// SAFETY: it is one.
+// SAFETY: an atomic integer.
 unsafe impl Word for std::sync::atomic::AtomicU64 {}
-// SAFETY: it is one.
+// SAFETY: an atomic integer.
 unsafe impl Word for std::sync::atomic::AtomicU32 {}
 
 fn page_bytes() -> usize {
-    // SAFETY: it has no conditions.
+    // SAFETY: the call has no conditions.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).unwrap_or(4096)
 }

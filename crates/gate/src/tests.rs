@@ -31,7 +31,7 @@ use std::net::{SocketAddr, TcpListener};
 /// Runs `test` in a network namespace of its own, with a loopback; prints that it is skipped where that is
 /// impossible.
 pub(super) fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    // SAFETY: it has no conditions.
+    // SAFETY: the call has no conditions.
     if unsafe { libc::geteuid() } != 0 {
         assert!(std::env::var_os("CI").is_none(), "in CI the gate is tested as root");
         eprintln!("SKIPPED: only root can load programs into the kernel");

@@ -95,6 +95,8 @@ impl RateWanted {
             "rate", "answered", "p50", "p99", "max", "errors"
         ));
         'rates: while let Some(rate) = search.next() {
+            // tries end as soon as one side has the majority; each has a seed of its own, so that a rate is
+            // not judged by one sequence of arrivals
             let (mut held, mut missed) = (0, 0);
             while held.max(missed) <= self.tries / 2 {
                 let mut plan = plan.clone();

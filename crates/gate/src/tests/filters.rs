@@ -119,7 +119,7 @@ fn has_ended(process: u32) -> bool {
 }
 
 fn is_loaded(program: u32) -> bool {
-    // SAFETY: it has no conditions; a descriptor that it gives is closed.
+    // SAFETY: the call has no conditions; a descriptor that it gives is closed.
     unsafe {
         let fd = sys::bpf_prog_get_fd_by_id(program);
         if fd >= 0 {
@@ -161,7 +161,7 @@ fn a_filter_that_nobody_takes_away_judges_nothing_and_is_removed_by_the_next() {
         let server = Killable::start();
         let (judge, guard) = (server.judge, server.guard);
         let filter = program_of(LOOPBACK, 0).unwrap();
-        // SAFETY: it has no conditions; the process is one of this test.
+        // SAFETY: the call has no conditions; the process is one of this test.
         assert_eq!(unsafe { libc::kill(guard.cast_signed(), libc::SIGKILL) }, 0);
         server.kill();
         // the number is taken until the guard has ended
@@ -212,7 +212,7 @@ fn a_filter_that_others_have_removed_comes_back_and_a_guard_that_has_ended_is_to
         gate.attach(&listeners).unwrap();
         assert!(program_of(LOOPBACK, 0).is_some());
         let guard = lock(gate.filters.as_ref().unwrap()).guard();
-        // SAFETY: it has no conditions; the process is one of this test.
+        // SAFETY: the call has no conditions; the process is one of this test.
         assert_eq!(unsafe { libc::kill(guard.cast_signed(), libc::SIGKILL) }, 0);
         let is_told = || matches!(gate.attach(&listeners), Err(GateError::Guard(_)));
         assert!(soon(is_told));

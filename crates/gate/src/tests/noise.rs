@@ -189,6 +189,7 @@ impl Noise {
     /// A packet that makes sense, or nearly.
     fn packet(&mut self) -> Packet {
         let random = &mut self.random;
+        // first data, whole or not, of a handshake that has begun
         if !self.begun.is_empty() && random.u8(..) < 100 {
             let begun = self.begun[random.usize(..self.begun.len())].clone();
             let flags = [ACK, ACK, ACK | 8, ACK | FIN, ACK | RST, RST][random.usize(..6)];
@@ -213,6 +214,7 @@ impl Noise {
             }
             return Packet { flags, data, ..begun };
         }
+        // a segment behind a page or an answer, in order or not
         let behind = if random.bool() { &self.ending } else { &self.kept };
         if !behind.is_empty() && random.u8(..) < 60 {
             let ending = behind[random.usize(..behind.len())].clone();
@@ -229,6 +231,7 @@ impl Noise {
             let acknowledged = ending.acknowledged.wrapping_sub(early);
             return Packet { flags, sequence, acknowledged, data, ..ending };
         }
+        // a retransmitted SYN, or a new one with one thing unusual
         if let Some(last) = self.last.take().filter(|_| random.u8(..) < 20) {
             return last;
         }

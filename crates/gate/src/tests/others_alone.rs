@@ -199,7 +199,7 @@ fn who_is_connected_and_silent_stays_when_a_server_is_protected_no_more() {
 /// The answer to a client that reuses this port, which it had a moment before.
 fn ask_from(port: u16, path: &str) -> std::io::Result<String> {
     let address: SocketAddr = OTHER.parse().unwrap();
-    // SAFETY: a new descriptor that nobody else has, and an address that is whole.
+    // SAFETY: a new descriptor with this as its only owner, and a complete address.
     let socket = unsafe {
         let socket = libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0);
         assert!(socket >= 0);
@@ -266,7 +266,7 @@ fn a_port_that_comes_again_too_soon_comes_past_no_rule() {
 fn listen_multipath() -> Option<TcpListener> {
     const MPTCP: libc::c_int = 262;
     let address: SocketAddr = OTHER.parse().unwrap();
-    // SAFETY: a new descriptor that nobody else has, and an address that is whole.
+    // SAFETY: a new descriptor with this as its only owner, and a complete address.
     unsafe {
         let socket = libc::socket(libc::AF_INET, libc::SOCK_STREAM, MPTCP);
         if socket < 0 {
