@@ -51,9 +51,8 @@ const COMMANDS_OF_FILES: [&str; 6] = ["run", "check", "reload", "status", "docto
 pub(crate) enum Command {
     /// Serve a directory, without a configuration file
     Serve(Serve),
-    /// Write a configuration file to begin with, from three answers: what is served, for which names, and
-    /// where it listens. They are asked for on the terminal, or read as lines from a pipe, unless options say
-    /// one of them
+    /// Write a configuration file to begin with, from three answers: what is served, for which names, and where it
+    /// listens. They are asked for on the terminal, or read as lines from a pipe, unless options say one of them
     Init(crate::init::InitArgs),
     /// Serve what a configuration file says
     Run {
@@ -79,8 +78,7 @@ pub(crate) enum Command {
     /// Change the firewall as the server says on standard input, until it ends: the server starts this
     #[command(hide = true)]
     Firewall,
-    /// Run the commands that a configuration file names, as the server says, until it ends: the server starts
-    /// this
+    /// Run the commands that a configuration file names, as the server says, until it ends: the server starts this
     #[command(hide = true)]
     Launcher {
         /// The configuration file
@@ -90,8 +88,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "PATH")]
         links: Option<PathBuf>,
     },
-    /// Run the CGI programs that a configuration file names, as the server says, until it ends: the server
-    /// starts this
+    /// Run the CGI programs that a configuration file names, as the server says, until it ends: the server starts this
     #[command(hide = true)]
     CgiLauncher {
         /// The configuration file
@@ -129,8 +126,8 @@ pub(crate) enum Command {
         #[arg(value_name = "REQUEST-ID")]
         id: String,
     },
-    /// Print which requests the kernel answers in the running server's place (gate_answers), how often it
-    /// has, and what is asked for again and again that it does not answer, and why
+    /// Print which requests the kernel answers in the running server's place (gate_answers), how often it has, and
+    /// what is asked for again and again that it does not answer, and why
     Answers(crate::running_server::ServerArgs),
     /// Applications behind: how they are, and how to take one out while the server runs
     #[command(subcommand, disable_help_subcommand = true)]

@@ -107,9 +107,8 @@ pub(crate) struct LoadArgs {
     /// Exit with 3 if this does not hold: gold.p99<5ms, flood.errors<=1%, rate>1000
     #[arg(long, value_name = "CONDITION")]
     expect: Vec<Expectation>,
-    /// Look for the highest rate of an open loop at which this holds, such as p99<50ms; each rate is tried
-    /// for --duration. Exit with 3 if the lowest does not. Unless a condition is about errors, so must
-    /// errors<=1%
+    /// Look for the highest rate of an open loop at which this holds, such as p99<50ms; each rate is tried for
+    /// --duration. Exit with 3 if the lowest does not. Unless a condition is about errors, so must errors<=1%
     #[arg(long, value_name = "CONDITION", conflicts_with_all = ["rate", "requests", "plan", "group", "baseline", "expect"])]
     find: Vec<Expectation>,
     /// The rates that --find looks between [default: 10/s-100000/s]

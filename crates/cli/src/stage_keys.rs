@@ -27,8 +27,7 @@ const AUTHORITY_DAYS: u32 = 3650;
 /// Commands about stages.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum StagesCommand {
-    /// Make certificates and keys for stages on several machines (isolated.keys), or new ones of the same
-    /// authority
+    /// Make certificates and keys for stages on several machines (isolated.keys), or new ones of the same authority
     Keys(StageKeysArgs),
 }
 
