@@ -3,8 +3,8 @@
 //!
 //! The rules about addresses judge the SYNs for both. For a server on this machine a gate that
 //! [steers](Gate::load_steering) also completes handshakes, judges first requests, and has each connection
-//! made on that server's own listening socket when it is the turn of its class. What the program would leave
-//! to user space is admitted.
+//! made on that server's own listening socket when it is the turn of its class. Rules that
+//! only user space can apply have no effect for other servers.
 
 use crate::error::GateError;
 use crate::kernel;
