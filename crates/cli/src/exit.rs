@@ -73,7 +73,7 @@ pub(crate) enum CommandFailure {
     Answered(CommandAnswer),
     /// `calibrate` ended early.
     Calibrate(CalibrateError),
-    /// A command of `policy` failed before a server was asked.
+    /// A command of `policy` cannot be answered, or has no valid token.
     Policy(PolicyCommandError),
     /// There is no password, or none that can be hashed.
     Password(PasswordError),

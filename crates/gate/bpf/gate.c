@@ -3,10 +3,10 @@
  * Hook: TC ingress, on every interface that holds our addresses: `gate` by a TCX link, which vanishes with
  * the process (Linux 6.6), or `forebay_gate` by a filter at clsact, which does not. Minimum kernel: 6.1,
  * the oldest that it was tried on; `answer`, `complete` and `reply` are loaded for the rung `full` only,
- * which needs 6.9; `serve_on`, `serve` and `send_answer` where requests are answered from the cache. Maps:
- * maps.h. Verdicts: TC_ACT_SHOT (drop), a redirect of the packet that replaced the received one (a reset, a
- * SYN-ACK, an answer), and TC_ACT_UNSPEC, which leaves the packet as it is to the next program or the
- * stack.
+ * which needs 6.9; `serve_on`, `serve` and `send_answer` where requests are answered from the cache.
+ * Maps: maps.h. Verdicts: TC_ACT_SHOT (drop), a redirect of the packet that replaced the received one (a
+ * reset, a SYN-ACK, an answer), and TC_ACT_UNSPEC, which leaves the packet as it is to the next program or
+ * the stack.
  *
  * Most packets belong to established connections: each costs the reading of its IP and TCP headers, one bit
  * of `ports` and, with charges at the handshake, one lookup in `pending`.

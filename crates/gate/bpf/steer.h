@@ -4,15 +4,18 @@
  * listener with class sockets is answered here (cookie.h has the format of the cookie); the bare
  * acknowledgement is not passed on; the first data makes the connection, on the socket of its request's
  * class, or on the public one. The kernel makes it as it does from its own cookies
- * (bpf_sk_assign_tcp_reqsk, Linux 6.9); without that function all of this is off. Where first requests are
- * judged (first.h), a refused one makes no connection. Connections for another server on this machine are
- * made on its own socket, when it is the turn of their class (`turns`). Handshakes that only the stack can
- * complete (in the place of TIME_WAIT, with MPTCP, with very small segments) are left to the stack. Where
- * such a connection goes to another server, its first data is judged, and if it is refused, both ends get a
- * reset. Reads `control`, `listeners`, `locals`, `keys`, `sockets`, `ranks` and the tables by URL, reads
- * and writes `pending`, `words`, `turns` and `watched`, writes `counts`, `tallies` and `judged`. Verdicts:
- * drop, a redirect of the SYN-ACK, SEND_RESET, SEND_REPLY, or nothing, with the request socket assigned or
- * not.
+ * (bpf_sk_assign_tcp_reqsk, Linux 6.9); without that function all of this is off.
+ *
+ * Where first requests are judged (first.h), a refused one makes no connection. Connections for another
+ * server on this machine are made on its own socket, when it is the turn of their class (`turns`).
+ *
+ * Handshakes that only the stack can complete (in the place of TIME_WAIT, with MPTCP, with very small
+ * segments) are left to the stack. Where such a connection goes to another server, its first data is judged,
+ * and if it is refused, both ends get a reset.
+ *
+ * Reads `control`, `listeners`, `locals`, `keys`, `sockets`, `ranks` and the tables by URL, reads and writes
+ * `pending`, `words`, `turns` and `watched`, writes `counts`, `tallies` and `judged`. Verdicts: drop, a
+ * redirect of the SYN-ACK, SEND_RESET, SEND_REPLY, or nothing, with the request socket assigned or not.
  */
 #pragma once
 
