@@ -7,7 +7,8 @@ use std::{env, fs};
 #[path = "build/stack.rs"]
 mod stack;
 
-/// The kernel gives a chain of calls 512 bytes of stack; a compiler of another version may need some more.
+/// The largest stack of a chain of calls that is accepted. The kernel allows 512 bytes; the rest is left for
+/// compilers of other versions, which may need some more.
 const MOST_STACK_BYTES: u32 = 448;
 
 fn main() -> Result<(), String> {
@@ -19,7 +20,7 @@ fn main() -> Result<(), String> {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let (object, assembly) = (folder.join("gate.o"), folder.join("gate.s"));
     compile(&clang, &["-g", "-c"], &object)?;
-    // where a field lies is told with the types
+    // clang needs `-g` for both: it relocates fields of the kernel's structs by their types
     compile(&clang, &["-g", "-S"], &assembly)?;
     let text = fs::read_to_string(&assembly).map_err(|error| error.to_string())?;
     let mut told = String::new();
@@ -37,9 +38,9 @@ fn main() -> Result<(), String> {
 fn compile(clang: &str, how: &[&str], to: &Path) -> Result<(), String> {
     let mut command = Command::new(clang);
     command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-target", "bpf", "-mcpu=v3"]);
-    // paths of the machine that builds are nobody's business
+    // the object must not contain paths of the machine that builds it
     command.arg("-fdebug-prefix-map=".to_owned() + env!("CARGO_MANIFEST_DIR") + "=");
-    // where Debian has the headers that depend on the architecture
+    // Debian has the headers that depend on the architecture in a directory of their own
     let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let headers = format!("/usr/include/{arch}-linux-gnu");
     if Path::new(&headers).exists() {

@@ -18,12 +18,13 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// What was given. Wrong usage ends the process with 2.
+/// Parses the command line. Wrong usage ends the process with exit code 2.
 pub(crate) fn parse() -> Args {
     parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit())
 }
 
-/// The same. Who names a file where none belongs is told where it does.
+/// Parses a command line. Where an unexpected argument looks like a configuration file, the error shows the
+/// option for it.
 fn parse_from(words: impl IntoIterator<Item = OsString>) -> Result<Args, clap::Error> {
     let words: Vec<OsString> = words.into_iter().collect();
     Args::try_parse_from(&words).map_err(|mut error| {
@@ -42,7 +43,7 @@ fn parse_from(words: impl IntoIterator<Item = OsString>) -> Result<Args, clap::E
     })
 }
 
-/// Commands that are about a configuration file.
+/// The commands that take a configuration file.
 const COMMANDS_OF_FILES: [&str; 6] = ["run", "check", "reload", "status", "doctor", "upgrade"];
 
 /// What to do.
@@ -244,7 +245,7 @@ pub(crate) struct Serve {
     pub(crate) admin: Option<GivenOption>,
 }
 
-/// An address without TLS, for which there would be no certificate.
+/// Parses an address of `--listen`; one with TLS is refused, since there would be no certificate.
 fn address(text: &str) -> Result<GivenOption, String> {
     match text.starts_with("https://") {
         false => GivenOption::new("listen", text),
@@ -255,7 +256,7 @@ fn address(text: &str) -> Result<GivenOption, String> {
     }
 }
 
-/// A port of this machine, as a setting.
+/// Parses a port as an address of the loopback.
 fn port(text: &str) -> Result<GivenOption, String> {
     match text.parse::<u16>() {
         Ok(port) => GivenOption::new("listen", &format!("127.0.0.1:{port}")),
@@ -278,21 +279,21 @@ impl GivenOption {
         Ok(given)
     }
 
-    /// The setting's key.
+    /// The setting's key in the configuration.
     pub(crate) fn key(&self) -> &'static str {
         self.key
     }
 
-    /// Settings for an application that has one page.
+    /// The settings for an application with one page (`--spa`).
     pub(crate) fn of_one_page() -> [GivenOption; 3] {
         ["$path", "$path/", "/index.html"]
             .map(|path| GivenOption { key: "try_files", text: path.to_owned() })
     }
 
-    /// Sets it; of a list, adds it.
+    /// Sets the value in `draft`; adds it if the setting is a list.
     ///
     /// # Errors
-    /// What is wrong with the text, or that the list has it already.
+    /// The text is wrong, or the list has the value already.
     pub(crate) fn apply(&self, draft: &mut ConfigDraft) -> Result<(), Wrong> {
         draft.set(self.key, &self.text)
     }

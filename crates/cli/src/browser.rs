@@ -1,7 +1,7 @@
-//! What opens the site in a browser, once there is something to see.
+//! The opening of the site in a browser, once the server serves.
 //!
-//! The server confines itself before it serves, and may start no program then. So a shell is started
-//! first, which waits for the address.
+//! The server confines itself before it serves, and cannot start programs then. So a shell is started
+//! before, which waits for the address.
 
 use crate::say;
 use forebay_server::start_error::Ready;
@@ -9,9 +9,9 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::thread;
 
-/// The browser of the user's choice, or what the desktop has for it. Without an address nothing is
-/// opened. What it says itself is not for who started a server; where there is none, the shell (126,
-/// 127) or xdg-open (3, 4) says so by its exit code.
+/// The script of the shell: opens the browser in `$BROWSER`, or the desktop's. Without an address it
+/// opens nothing. The browser's own messages are dropped, since they do not concern the server; where
+/// there is no browser, the shell (126, 127) or xdg-open (3, 4) has an exit code for that.
 const SCRIPT: &str = "\
     read -r address || exit 0
     ${BROWSER:-xdg-open} \"$address\" 2> /dev/null
@@ -20,7 +20,7 @@ const SCRIPT: &str = "\
             echo \"forebay serve: no browser can be opened here; the site is at $address\" >&2
     esac";
 
-/// Starts what opens the address that it is told.
+/// Starts the shell, and returns the function that gives it the address.
 pub(crate) fn wait_for_address() -> Ready {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::null());
@@ -32,7 +32,7 @@ pub(crate) fn wait_for_address() -> Ready {
         }
     };
     let to_shell = child.stdin.take();
-    // it is over at some time, and somebody must have waited for it
+    // a thread waits for the shell's end, or it would remain a zombie
     let _ = thread::Builder::new().name("browser".to_owned()).spawn(move || child.wait());
     Box::new(move |address| match (to_shell, address) {
         (Some(mut shell), Some(address)) => {

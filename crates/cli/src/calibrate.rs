@@ -1,21 +1,21 @@
-//! `forebay calibrate`: measures what requests cost on this machine, and writes the constants that a
-//! pipeline's controller and the data cache go by (keta §4.2).
+//! `forebay calibrate`: measures what requests cost on this machine, and writes the constants for a
+//! pipeline's controller and the data cache (keta §4.2).
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`server`] | this program's own server, as a child on a temporary folder |
-//! | [`bench`](mod@bench) | one measurement: a load, and what the server spent meanwhile |
-//! | [`crossover`] | memory or sendfile, one piece or two, the defaults or what was found: by interleaved pairs |
+//! | [`bench`](mod@bench) | one measurement: a load, and the server's processor time meanwhile |
+//! | [`crossover`] | memory or sendfile, one piece or two, the defaults or the result: by interleaved pairs |
 //! | [`costs`] | `c1` and `c2` by regression |
-//! | [`phases`] | what each phase takes |
+//! | [`phases`] | the time of each phase |
 //! | [`factors`] | `a_k` and `b_k`, in a simulation with these times |
-//! | [`told`] | what was found, as a file and for people |
+//! | [`told`] | the result, as a file and as a report |
 //! | [`out`] | the file that is written |
-//! | [`progress`], [`error`] | the bar; what can go wrong |
+//! | [`progress`], [`error`] | the progress bar; the errors |
 //!
-//! What is measured is processor time, on one core that the server has for itself while the load comes
-//! from the others. So neither the client nor the number of cores decides: where the client was the
-//! bottleneck, the rates are scaled to a core that is used fully.
+//! The measured quantity is processor time, on one core that the server has for itself while the load comes
+//! from the others. So the result depends neither on the client nor on the number of cores: where the client
+//! was the bottleneck, the rates are scaled to a core that is used fully.
 
 mod bench;
 mod costs;
@@ -65,7 +65,7 @@ pub(crate) struct Calibrate {
     from: Option<PathBuf>,
 }
 
-/// What is measured, and for how long.
+/// The measurements, and their length.
 #[derive(Clone, Copy, Debug)]
 struct MeasurePlan {
     sizes: &'static [u64],
@@ -74,14 +74,14 @@ struct MeasurePlan {
     crossover_sizes: &'static [u64],
     rounds: u32,
     pair: RunLength,
-    /// What was found beside what there was: interleaved pairs of each size.
+    /// The rounds, of each size, that compare the result with the constants from before.
     held_rounds: u32,
     held: RunLength,
     phase: RunLength,
     grid: Grid,
 }
 
-/// How the temporary folder is called, before the number of the process.
+/// The name of the temporary folder, before the process id.
 const SCRATCH: &str = "forebay-calibrate-";
 
 const KIB: u64 = 1024;
@@ -112,27 +112,30 @@ const QUICK: MeasurePlan = MeasurePlan {
     grid: factors::QUICK,
 };
 
-/// Bodies that are sent in one piece or in two: longer than [`SEGMENT`], and at most twice as long.
+/// The sizes of bodies that are sent in one piece or in two: longer than [`SEGMENT`], and at most twice as
+/// long.
 const SEGMENT_SIZES: &[u64] = &[80 * KIB, 112 * KIB, 128 * KIB];
 /// The largest segment that the kernel makes (GSO).
 const SEGMENT: u64 = 64 * KIB;
-/// Two pieces are taken where they cost at most so much of one.
+/// Two pieces are chosen where they cost at most this part of one piece.
 const WORTH_IT: f64 = 0.97;
-/// What was found is kept where it costs less than so much of what there was, whatever the noise.
+/// The result is kept where it costs less than this part of the constants from before, with the whole
+/// interval.
 const CHEAPER: f64 = 1.0;
 const IN_PIECES: [&str; 2] = ["one piece", "two"];
 const BY_FILE: [&str; 2] = ["memory", "sendfile"];
 const BESIDE_DEFAULTS: [&str; 2] = ["found", "defaults"];
 const BESIDE_GIVEN: [&str; 2] = ["found", "given"];
 const GIVEN: [&str; 2] = ["given", "defaults"];
-/// Constants that cost so much more than the defaults have lost something that can be recovered.
+/// Constants that cost this much more than the defaults have a loss that can be recovered.
 const LOSS: f64 = 1.01;
 
-/// What one simulated pipeline of the search takes, about.
+/// The approximate time of one simulated pipeline of the search.
 const SEARCH: Duration = Duration::from_millis(60);
-/// A server whose threads waited longer than this share of the time for their core had neighbours.
+/// If threads of the server waited longer than this share of the time for their core, other programs ran on
+/// it.
 const NOISE: f64 = 0.1;
-/// A fit worse than this says little: what there was is kept.
+/// A fit worse than this is not used: the costs from before are kept.
 const GOOD_FIT: f64 = 0.95;
 
 impl MeasurePlan {
@@ -147,7 +150,7 @@ impl MeasurePlan {
             + SEARCH * self.grid.runs()
     }
 
-    /// All sizes that are asked for, each once.
+    /// All sizes of files, each once.
     fn files(&self) -> Vec<u64> {
         let mut sizes = [self.sizes, self.crossover_sizes, SEGMENT_SIZES].concat();
         sizes.sort_unstable();
@@ -155,7 +158,7 @@ impl MeasurePlan {
         sizes
     }
 
-    /// Their names, and those of texts of the same sizes.
+    /// The names of all files, and of texts of the same sizes.
     fn names(&self) -> Vec<String> {
         self.files().into_iter().flat_map(|bytes| [file_name(bytes), text_name(bytes)]).collect()
     }
@@ -164,13 +167,13 @@ impl MeasurePlan {
 /// The constants that a calibration begins with.
 #[derive(Clone, Debug)]
 struct Start {
-    /// They are in a file.
+    /// Whether the constants come from a file.
     is_given: bool,
     file_bytes: Size,
     segment_bytes: Size,
-    /// What a request and a byte cost one core.
+    /// The costs of a request and of a byte, on one core.
     costs: Costs,
-    /// The factors of the controller, if they are in a file.
+    /// The factors of the controller, if a file has them.
     factors: Option<[[f64; PHASES]; 2]>,
 }
 
@@ -181,7 +184,7 @@ impl Start {
         Start { is_given: false, file_bytes, segment_bytes, costs, factors: None }
     }
 
-    /// The defaults, or what `file` says.
+    /// The constants of `file`, or the defaults.
     fn new(file: Option<&Path>) -> Result<Start, CalibrateError> {
         let Some(path) = file else { return Ok(Start::defaults()) };
         let given = load_calibration(path).map_err(|error| CalibrateError::From {
@@ -202,39 +205,39 @@ impl Start {
         })
     }
 
-    /// As a server is configured.
+    /// The lines of configuration with these constants.
     fn lines(&self) -> String {
         kept(self.file_bytes.0, self.segment_bytes.0)
     }
 }
 
-/// A server that goes by these constants.
+/// The lines of configuration of a server with these constants.
 fn kept(file_bytes: u64, segment_bytes: u64) -> String {
     let (file, segment) = (Size(file_bytes), Size(segment_bytes));
     format!("cache.file_bytes = \"{file}\"\ncache.segment_bytes = \"{segment}\"\n")
 }
 
-/// How a server with what was found does beside one with what there was before.
+/// The comparison of a server with the result and one with the constants from before.
 #[derive(Debug)]
 struct BeforeAfter {
     pairs: Vec<MeasuredPairs>,
     names: [&'static str; 2],
-    /// A file that is sent in other bytes.
+    /// A file of which the two servers send different bytes.
     differs: Option<String>,
-    /// What was given beside the defaults.
+    /// The given constants compared with the defaults.
     given: Option<Vec<MeasuredPairs>>,
 }
 
 impl BeforeAfter {
-    /// Whether it is kept: where it sends the same bytes, and the whole interval says that it is cheaper.
+    /// Whether the result is kept: the bytes are the same, and it is cheaper over the whole interval.
     fn is_kept(&self) -> bool {
         let [_, _, high] = crossover::interval(&self.pairs);
         self.differs.is_none() && high < CHEAPER
     }
 
-    /// How much of what the constants that were given lose is recovered, and between which figures that lies
-    /// with a probability of 95 %, if they surely lose something. Each round has the gain and the loss: what was
-    /// given is in both, and its errors do not count twice (a ratio of means, by linearisation).
+    /// The part of the given constants' loss that the result recovers, with its interval of 95 %; `None`
+    /// unless they certainly have a loss. Each round has both gain and loss: the given constants are in both,
+    /// so that their errors do not count twice (a ratio of means, by linearisation).
     fn recovered(&self) -> Option<[f64; 3]> {
         let losses = crossover::by_round(self.given.as_ref()?);
         let (lost, lost_margin) = crossover::mean_and_margin(&losses);
@@ -242,7 +245,7 @@ impl BeforeAfter {
         if !is_lost {
             return None;
         }
-        // what is not kept costs as much as what was given
+        // if the result is not kept, the constants cost what the given ones do: no gain
         let part_kept = f64::from(u8::from(self.is_kept()));
         let gains = crossover::by_round(&self.pairs).into_iter().map(|cost| -cost * part_kept);
         let gains: Vec<_> = gains.collect();
@@ -254,30 +257,30 @@ impl BeforeAfter {
     }
 }
 
-/// Everything that was found.
+/// The result of a calibration.
 #[derive(Debug)]
 struct CalibrationResult {
     in_pieces: Vec<MeasuredPairs>,
     by_file: Vec<MeasuredPairs>,
     file_bytes: u64,
     segment_bytes: u64,
-    /// What was found beside what there was, if they are not the same.
+    /// The comparison with the constants from before, if the result differs from them.
     held: Option<BeforeAfter>,
     points: Vec<CostPoint>,
     fit: Fit,
-    /// Those of the fit, if it is good enough, or those that there were.
+    /// The costs of the fit if it is good enough, otherwise those from before.
     costs: Costs,
     hot: phases::PhaseTimes,
     cold: phases::PhaseTimes,
     factors: Factors,
-    /// What the load that shifts takes with the default factors, if others were given, ms.
+    /// The mean time to an answer under the shifting load with the default factors, if others were given, ms.
     default_ms: Option<f64>,
     cores: usize,
 }
 
 impl CalibrationResult {
-    /// How much of what the factors that were given lose in the simulation is recovered, if they lose
-    /// anything.
+    /// The part of the given factors' loss in the simulation that the result recovers; `None` if they have no
+    /// loss.
     fn recovered_by_factors(&self) -> Option<f64> {
         let default_ms = self.default_ms?;
         let lost_ms = self.factors.before_ms - default_ms;
@@ -286,11 +289,10 @@ impl CalibrationResult {
     }
 }
 
-/// Measures, writes the file, and returns what there is to say about it: for standard output, and for
-/// standard error.
+/// Measures, writes the file, and returns the report for standard output and the remarks for standard error.
 ///
 /// # Errors
-/// Whatever ended it early; then nothing is written.
+/// The reason of an early end; then nothing is written.
 pub(crate) fn run(options: &Calibrate) -> Result<(String, String), CalibrateError> {
     let began = Instant::now();
     let stop = Arc::new(AtomicBool::new(false));
@@ -303,11 +305,11 @@ pub(crate) fn run(options: &Calibrate) -> Result<(String, String), CalibrateErro
     let scope = if options.quick { QUICK } else { FULL };
     let cores = process::allowed_cores().map_err(CalibrateError::io("cannot tell", "the cores"))?;
     let server_core = cores.first().copied().unwrap_or(0);
-    // with one core only, both share it
+    // with one core only, server and client share it
     let others: Vec<_> =
         cores.iter().copied().filter(|core| *core != server_core).take(3).collect();
     let client_cores = if others.is_empty() { vec![server_core] } else { others };
-    // nothing of ours runs beside the server
+    // this process must not run on the server's core
     let pinned = process::pin_to_core(client_cores[0]);
     pinned.map_err(CalibrateError::io("cannot keep to", "a core"))?;
     let start = Start::new(options.from.as_deref())?;
@@ -345,6 +347,8 @@ fn measure(
             Ok(crossover::pairs(&all, 0, 1))
         };
     let of = |sizes| (sizes, scope.rounds, scope.pair);
+    // the order matters: each step measures with what the steps before it have found. With this limit all
+    // files are sent from memory, with 0 none
     let all = 64 << 20;
     let in_pieces = pair(IN_PIECES, of(SEGMENT_SIZES), &kept(all, 0), &kept(all, SEGMENT))?;
     let mut segment_bytes = if crossover::mean(&in_pieces) * WORTH_IT >= 1.0 { SEGMENT } else { 0 };
@@ -389,7 +393,7 @@ fn measure(
     };
     bench.bar.say("a, b: simulated pipelines");
     let load = factors::shifting(hot, cold, cores as u32);
-    // the defaults have no rules that could be wrong
+    // the default configuration is always valid
     let machine =
         MachineResources { cores, memory_bytes: 1 << 30, descriptors: 20_000, threads: 10_000 };
     let plan = Plan::new(&Config::default(), &machine).expect("the defaults are good");
@@ -423,12 +427,12 @@ fn measure(
     })
 }
 
-/// Whether its costs are worth more than those that there were.
+/// Whether the costs of this fit are better than those from before.
 fn is_good(fit: &Fit) -> bool {
     fit.r_squared >= GOOD_FIT
 }
 
-/// Writes everything that will be asked for.
+/// Writes all files that clients will request.
 fn write_files(root: &Path, scope: &MeasurePlan) -> Result<(), CalibrateError> {
     let cold =
         (0..phases::cold_files(scope.phase)).map(|n| (phases::cold_name(n), phases::COLD_BYTES));
@@ -447,7 +451,7 @@ fn write_files(root: &Path, scope: &MeasurePlan) -> Result<(), CalibrateError> {
 mod tests {
     use super::*;
 
-    /// MeasuredPairs of three sizes in which the first costs these parts of the second, round by round.
+    /// Pairs of three sizes, in which the first server costs these parts of the second, round by round.
     fn of(ratios: &[f64]) -> Vec<MeasuredPairs> {
         let pairs = ratios.iter().map(|ratio| (10.0 * ratio, 10.0)).collect::<Vec<_>>();
         [1, 2, 3].map(|bytes| MeasuredPairs { bytes, pairs: pairs.clone() }).into()
@@ -465,11 +469,11 @@ mod tests {
     #[test]
     fn what_is_not_surely_cheaper_is_not_kept() {
         assert!(held(&[0.90, 0.91, 0.89], None).is_kept());
-        // dearer, as dear, and cheaper in the mean of rounds that say all and nothing
+        // more expensive, equal, and cheaper only in the mean of rounds that differ widely
         assert!(!held(&[1.10, 1.11, 1.09], None).is_kept());
         assert!(!held(&[1.0, 1.0, 1.0], None).is_kept());
         assert!(!held(&[0.80, 1.05, 1.0], None).is_kept());
-        // one round says nothing
+        // one round has no interval
         assert!(!held(&[0.5], None).is_kept());
         let differs = Some("1.txt".to_owned());
         assert!(!BeforeAfter { differs, ..held(&[0.5, 0.5, 0.5], None) }.is_kept());
@@ -479,18 +483,18 @@ mod tests {
     fn what_is_recovered_is_a_part_of_what_was_lost() {
         let recovered = |found: &[f64], given: &[f64]| held(found, Some(given)).recovered();
         let all = recovered(&[0.8; 3], &[1.25; 3]).unwrap();
-        // rounds that say the same leave no doubt
+        // equal rounds have an interval of zero
         assert!(all.iter().all(|part| (part - 1.0).abs() < 1e-9), "{all:?}");
         let [half, ..] = recovered(&[0.8; 3], &[1.5625; 3]).unwrap();
         assert!((half - 0.5).abs() < 1e-9, "{half}");
         // nothing is kept, nothing was lost, nothing was given
         assert_eq!(recovered(&[1.1; 3], &[1.25; 3]), Some([0.0; 3]));
-        // the more rounds differ, the less is known
+        // the more rounds differ, the wider the interval
         let [part, low, high] = recovered(&[0.79, 0.8, 0.81], &[1.24, 1.25, 1.26]).unwrap();
         let [_, lower, higher] = recovered(&[0.75, 0.8, 0.85], &[1.15, 1.25, 1.36]).unwrap();
         assert!(lower < low && low < part && part < high && high < higher);
         assert_eq!(recovered(&[0.9; 3], &[1.0; 3]), None);
-        // what may have been lost is divided by next to nothing
+        // an uncertain loss gives no part: the division would be by nearly zero
         assert_eq!(recovered(&[0.8; 3], &[0.9, 1.02, 1.2]), None);
         assert_eq!(held(&[0.9; 3], None).recovered(), None);
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, and the exit code of each. Codes follow sysexits.h where it has one.
+//! The errors of commands, and the exit code of each. Codes follow sysexits.h where it has one.
 
 use crate::calibrate::CalibrateError;
 use crate::hash_password::PasswordError;
@@ -14,7 +14,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Of sockets of other servers no more are named.
+/// The most control sockets of other servers that a message names.
 const MOST_OTHERS: usize = 4;
 
 /// The exit codes, for `--help` and the manual.
@@ -29,7 +29,7 @@ pub(crate) const CODES: [(u8, &str); 5] = [
     (78, "bad configuration: the file, or a directory it names, cannot be used"),
 ];
 
-/// The signals a server listens to, for `--help` and the manual.
+/// The signals that a server handles, for `--help` and the manual.
 pub(crate) const SIGNALS: [(&str, &str); 4] = [
     (
         "TERM, INT",
@@ -40,7 +40,7 @@ pub(crate) const SIGNALS: [(&str, &str); 4] = [
     ("HUP", "read the configuration file again, as `forebay reload` does"),
 ];
 
-/// Why the command failed. Of wrong usage, only what options say together is among them: clap reports
+/// The error of a command. Of wrong usage it includes only options that contradict one another: clap reports
 /// the rest, and exits with 2 as well.
 #[derive(Debug)]
 pub(crate) enum CommandFailure {
@@ -50,74 +50,74 @@ pub(crate) enum CommandFailure {
     Configuration(Vec<Problem>),
     /// The server could not start or go on.
     Run(RunError),
-    /// A stage is wanted of a server that has none.
+    /// The server has no stages, but one was to be run.
     NotIsolated {
-        /// Its configuration file.
+        /// The server's configuration file.
         file: PathBuf,
     },
     /// The server has no control socket.
     NoSocket {
-        /// Its configuration file.
+        /// The server's configuration file.
         file: PathBuf,
     },
     /// The configuration file is wrong, and no server answers where one that runs it should be.
     Unfound {
-        /// What is wrong.
+        /// The errors of the file.
         problems: Vec<Problem>,
-        /// Where the server should be, and what is there.
+        /// The control socket that was tried, and the result.
         unanswered: UnansweredCommand,
     },
     /// No server answers at its control socket.
     Unanswered(UnansweredCommand),
-    /// The server said no.
+    /// The server refused the command.
     Answered(CommandAnswer),
-    /// There is no calibration.
+    /// `calibrate` ended early.
     Calibrate(CalibrateError),
-    /// A question about a policy has no answer.
+    /// A command of `policy` cannot be answered, or has no valid token.
     Policy(PolicyCommandError),
     /// There is no password, or none that can be hashed.
     Password(PasswordError),
-    /// There are no keys for stages.
+    /// The keys for stages could not be made.
     StageKeys(StageKeysError),
     /// `serve --tls` has no certificate.
     Certificate(LocalError),
-    /// The helper for the firewall cannot begin, or hear the server.
+    /// The helper for the firewall cannot begin, or cannot read from the server.
     Firewall(io::Error),
-    /// The process that runs commands cannot begin, or hear the server.
+    /// The process that runs commands cannot begin, or cannot read from the server.
     Launcher(io::Error),
-    /// What takes filters away cannot begin.
+    /// The guard that removes filters cannot begin.
     Gate(io::Error),
-    /// A new server cannot be started in place of the one that runs.
+    /// A new server cannot be started in place of the running one.
     Upgrade(io::Error),
-    /// It has ended before it served.
+    /// The new server has ended before it served.
     NotUpgraded {
-        /// Its exit code, if it was not ended by a signal.
+        /// The exit code, unless a signal ended the process.
         code: Option<u8>,
     },
-    /// The service manager cannot have it started.
+    /// The service manager cannot start the new server.
     NotByService {
-        /// The service that the server is.
+        /// The systemd unit of the server.
         unit: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The service manager cannot be asked.
+    /// `systemctl` cannot be run.
     Systemctl(io::Error),
-    /// Files cannot be seen as this user does.
+    /// This process cannot take the permissions of a user.
     SeeAs {
-        /// What it is called.
+        /// The user's name.
         name: String,
-        /// What the kernel said; nothing if there is no such user.
+        /// The kernel's error; `None` if there is no such user.
         error: Option<io::Error>,
     },
-    /// There is no first configuration file.
+    /// `init` could not make a configuration file.
     Init(InitError),
     /// Standard output could not be written.
     Output(io::Error),
 }
 
 impl CommandFailure {
-    /// The exit code.
+    /// The exit code of the process.
     pub(crate) fn code(&self) -> u8 {
         match self {
             CommandFailure::Options(_)
@@ -229,7 +229,7 @@ fn lines(problems: &[Problem]) -> String {
     problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether all that is wrong is that there is no file.
+/// Whether the only problem is that the file does not exist.
 fn is_missing(problems: &[Problem]) -> bool {
     let [Problem { place: None, key, wrong: Wrong::Unreadable(error), .. }] = problems else {
         return false;
@@ -237,7 +237,7 @@ fn is_missing(problems: &[Problem]) -> bool {
     key.is_empty() && error.kind() == io::ErrorKind::NotFound
 }
 
-/// Sockets of other servers, if there are any, where none was found.
+/// The hint with the control sockets of other servers, if no server was found at the expected one.
 fn others(unanswered: &UnansweredCommand) -> String {
     let others = match unanswered.has_no_server() {
         true => control_socket::beside(&unanswered.socket),

@@ -1,4 +1,4 @@
-//! `forebay hash-password`: from a password to what a configuration holds of it.
+//! `forebay hash-password`: makes the hash of a password that a configuration holds.
 
 use forebay_site::rules::{HashingError, PasswordHash, Scheme};
 use std::fmt;
@@ -15,14 +15,14 @@ pub(crate) struct HashPassword {
     bcrypt: bool,
 }
 
-/// Why there is no hash.
+/// The reason why there is no hash.
 #[derive(Debug)]
 pub(crate) enum PasswordError {
     /// Nothing can be read from the terminal or the pipe.
     Unreadable(io::Error),
     /// More than one line came through the pipe.
     SeveralLines,
-    /// What was typed first is not what was typed then.
+    /// The two typed passwords differ.
     Differ,
     /// The password cannot be hashed.
     Hashing(HashingError),
@@ -50,7 +50,7 @@ pub(crate) fn run(options: &HashPassword) -> Result<String, PasswordError> {
     Ok(format!("{}\n", hash.as_str()))
 }
 
-/// From the terminal, without echo.
+/// Reads the password from the terminal, twice and without echo.
 fn typed() -> Result<Vec<u8>, PasswordError> {
     let ask = |prompt| rpassword::prompt_password(prompt).map_err(PasswordError::Unreadable);
     let password = ask("Password: ")?;
@@ -60,7 +60,7 @@ fn typed() -> Result<Vec<u8>, PasswordError> {
     Ok(password.into_bytes())
 }
 
-/// The only line.
+/// Reads the password from a pipe, which must have exactly one line.
 fn piped(input: &mut impl Read) -> Result<Vec<u8>, PasswordError> {
     let mut line = Vec::new();
     input.take(MOST_BYTES).read_to_end(&mut line).map_err(PasswordError::Unreadable)?;
@@ -88,7 +88,7 @@ mod tests {
         ] {
             assert_eq!(piped(&mut input.as_bytes()).unwrap(), expected.as_bytes(), "{input:?}");
         }
-        // which of them is meant?
+        // with several lines it is unclear which one is the password
         for input in ["secret\nmore\n", "secret\nsecret", "\nsecret\n", "secret\n\n"] {
             let read = piped(&mut input.as_bytes());
             assert!(matches!(read, Err(PasswordError::SeveralLines)), "{input:?}");

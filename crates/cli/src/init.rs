@@ -1,7 +1,8 @@
-//! `forebay init`: from three answers to a commented configuration file, which `forebay check` finds good.
+//! `forebay init`: turns three answers into a commented configuration file that `forebay check` accepts.
 //!
-//! What the file says is made without a question to the disk, in `first_file.rs`. Here the answers are got, from
-//! options, from a terminal or from a pipe, and looked at; then the file is written, and never over another.
+//! `first_file.rs` makes the text of the file, without access to the disk. This module reads the answers,
+//! from options, a terminal or a pipe, and checks them; then it writes the file, and never overwrites
+//! another.
 
 mod first_file;
 
@@ -16,16 +17,16 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{self, Path, PathBuf};
 
-/// What stands for ports 80 and 443 with certificates by ACME.
+/// The answer that means ports 80 and 443 with certificates by ACME.
 const HTTPS: &str = "https";
 
-/// Where a server listens for which nothing is said.
+/// The address of a server for which no address is given.
 const HERE: &str = "127.0.0.1:8080";
 
-/// Folders into which sites are built.
+/// The folders into which build tools write sites.
 const BUILT: [&str; 3] = ["dist", "build", "out"];
 
-/// Where Debian's php-fpm has its sockets.
+/// The folder of the sockets of Debian's php-fpm.
 const PHP_SOCKETS: &str = "/run/php";
 
 /// The longest answer that is read from a pipe, in bytes.
@@ -50,9 +51,9 @@ pub(crate) struct InitArgs {
     config: PathBuf,
 }
 
-/// A question, and how the answer is read; what is wrong with it is a sentence.
+/// A question, with the function that reads an answer, or returns a sentence about what is wrong with it.
 struct InitQuestion<'q, T> {
-    /// What an error calls it.
+    /// The name of the question in an error.
     asked: &'static str,
     text: String,
     /// The answer that an empty line stands for.
@@ -60,17 +61,17 @@ struct InitQuestion<'q, T> {
     read: &'q dyn Fn(&str) -> Result<T, String>,
 }
 
-/// Where answers come from.
+/// The source of answers.
 enum Answers {
-    /// Every question has its default.
+    /// The default of every question.
     Defaults,
-    /// A person, who is asked again.
+    /// The terminal: a wrong answer is asked for again.
     Terminal,
-    /// Lines; behind the last one, defaults.
+    /// Lines of a pipe; behind the last one, defaults.
     Pipe,
 }
 
-/// Writes the file, and says what is next.
+/// Writes the file, checks it, and prints the next steps.
 pub(crate) fn run(args: &InitArgs) -> Result<(), CommandFailure> {
     let file = &args.config;
     if fs::symlink_metadata(file).is_ok() {
@@ -93,7 +94,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), CommandFailure> {
     let remarks = match checked {
         Ok((_, remarks)) => remarks,
         Err(failure) => {
-            // it is the one that was made here; what is wrong is said
+            // only the file that was just made is removed; the failure that is returned says what was wrong
             let _ = fs::remove_file(file);
             return Err(failure);
         }
@@ -103,7 +104,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// The three answers.
+/// Gets the three answers.
 fn answered(args: &InitArgs) -> Result<FirstFile, InitError> {
     let is_given = args.what.is_some() || !args.host.is_empty() || args.listen.is_some();
     let answers = match () {
@@ -143,7 +144,7 @@ fn answered(args: &InitArgs) -> Result<FirstFile, InitError> {
 }
 
 impl<T> InitQuestion<'_, T> {
-    /// What was given, or what is answered now.
+    /// The answer that was given as an option, or the one that is read now.
     fn answer(&self, given: Option<&str>, answers: &Answers) -> Result<T, InitError> {
         let wrong = |wrong| InitError::Answer { asked: self.asked, wrong };
         match (given, answers) {
@@ -190,7 +191,8 @@ fn line() -> Result<Option<String>, InitError> {
     }
 }
 
-/// A folder, or where an application is. `beside` is the folder of the file, at which relative paths begin.
+/// Reads an answer as a folder or an application's address. Relative paths begin at `beside`, the folder of
+/// the file.
 fn origin(text: &str, beside: Option<&Path>) -> Result<FirstOrigin, String> {
     let is_address = ["http://", "https://", "unix:"].iter().any(|start| text.starts_with(start));
     if is_address {
@@ -219,12 +221,12 @@ fn origin(text: &str, beside: Option<&Path>) -> Result<FirstOrigin, String> {
         format!("{}: a configuration file cannot name it, because it is no UTF-8", folder.display())
     })?;
     let beneath = |name: &str| Path::new(&root).join(name).to_string_lossy().into_owned();
-    // frameworks keep what is public apart
+    // frameworks have their public files in a folder of their own
     if folder.join("public/index.php").is_file() {
         let (root, to) = (beneath("public"), php_socket());
         return Ok(FirstOrigin::Php { root, to, is_front_controller: true });
     }
-    // a site that Node has built is files
+    // a site that was built with Node consists of files
     let is_built = |name: &&&str| folder.join(name).join("index.html").is_file();
     if let Some(name) = BUILT.iter().find(is_built).filter(|_| has("package.json")) {
         return Ok(FirstOrigin::Folder { root: beneath(name) });
@@ -248,7 +250,7 @@ fn is_port(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
 }
 
-/// The socket of the php-fpm that is installed, of the newest version.
+/// The socket of the newest php-fpm that is installed.
 fn php_socket() -> String {
     let names = sources::entries(Path::new(PHP_SOCKETS));
     let names = names.into_iter().filter_map(|name| String::from_utf8(name).ok());
@@ -256,7 +258,7 @@ fn php_socket() -> String {
     format!("unix:{PHP_SOCKETS}/{}", newest.as_deref().unwrap_or("php-fpm.sock"))
 }
 
-/// Host names, with blanks or commas between them.
+/// Reads host names, separated by blanks or commas.
 fn hosts(text: &str) -> Result<Vec<String>, String> {
     let names = text.split([' ', ',', '\t']).filter(|name| !name.is_empty());
     let names: Vec<String> = names.map(str::to_owned).collect();
@@ -287,7 +289,8 @@ fn listen(text: &str, hosts: &[String]) -> Result<FirstListen, String> {
     Ok(FirstListen::At(text.to_owned()))
 }
 
-/// Whether anybody can show by a request that the host is theirs.
+/// Whether the host's owner can prove to an authority, by a request, that it is theirs: a public name, no
+/// wildcard.
 fn can_have_certificate(host: &str) -> bool {
     let is_local = host == "localhost"
         || [".localhost", ".local", ".internal"].iter().any(|end| host.ends_with(end));
@@ -295,7 +298,7 @@ fn can_have_certificate(host: &str) -> bool {
     host.contains('.') && !host.contains('*') && !is_local && !is_address
 }
 
-/// What is wrong with the first value of a text.
+/// Checks a text of settings; the error is that of the first wrong value.
 fn first_wrong(text: &str) -> Result<(), String> {
     let said = |problems: Vec<Problem>| {
         let wrong = problems.into_iter().next().map(|problem| problem.wrong);

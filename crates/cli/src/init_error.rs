@@ -1,22 +1,22 @@
-//! What can go wrong with `forebay init` before there is a file to check.
+//! The errors of `forebay init` before there is a file to check.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no file.
+/// The reason why there is no file.
 #[derive(Debug)]
 pub(crate) enum InitError {
-    /// There is one already.
+    /// The file exists already.
     Exists(PathBuf),
-    /// An answer does not say what is asked for.
+    /// An answer is invalid.
     Answer {
-        /// What was asked for.
+        /// The question.
         asked: &'static str,
-        /// What is wrong with the answer.
+        /// The error in the answer.
         wrong: String,
     },
-    /// No answer came from the terminal.
+    /// The input ended at the terminal before the last answer.
     Stopped,
     /// Answers cannot be read.
     Unreadable(io::Error),

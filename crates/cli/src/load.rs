@@ -1,4 +1,4 @@
-//! `forebay load`: the options of the load generator, and what is done with its report.
+//! `forebay load`: the options of the load generator, and the output of its report.
 
 mod find;
 mod progress;
@@ -142,7 +142,7 @@ enum FileSet {
     Webstone,
 }
 
-/// How long a run of so many requests may take if nothing is said.
+/// The longest duration of a run with `--requests` and without `--duration`.
 const LONGEST_COUNTED: Duration = Duration::from_secs(3600);
 
 impl LoadArgs {
@@ -170,7 +170,7 @@ const RUN_FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const NOT_MET: u8 = 3;
 
-/// Makes the load that is asked for.
+/// Makes the load that the options describe.
 pub(crate) fn run(load: LoadArgs) -> ExitCode {
     let result = match &load.command {
         Some(LoadCommand::Fileset { set, connections, dir }) => write_set(*set, *connections, dir),
@@ -189,7 +189,7 @@ fn usage(error: impl Display) -> LoadFailure {
     (USAGE, error.to_string())
 }
 
-/// What is said is right or wrong; whether a name has an address is of another kind.
+/// The failure for a wrong option: wrong usage, except that a name without an address is a failed run.
 fn wrong(error: impl Display, is_unresolved: bool) -> LoadFailure {
     (if is_unresolved { RUN_FAILED } else { USAGE }, error.to_string())
 }
@@ -224,7 +224,7 @@ fn make(load: &LoadArgs) -> Result<ExitCode, LoadFailure> {
     let outputs = Outputs::open(load)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The first one ends the run with a report, the second one ends it at once.
+        // The first signal ends the run with a report, the second one ends the process at once.
         let second = signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone());
         let first = signal_hook::flag::register(signal, stop.clone());
         second.and(first).map_err(|error| (RUN_FAILED, error.to_string()))?;
@@ -252,7 +252,7 @@ fn make(load: &LoadArgs) -> Result<ExitCode, LoadFailure> {
     if !missed.is_empty() {
         return Ok(ExitCode::from(NOT_MET));
     }
-    // with expectations, they say what counts as done: a flood may be meant to be refused
+    // expectations decide what counts as success: a flood may be meant to be refused
     match report.failed_whole().filter(|_| load.expect.is_empty()) {
         Some(why) => Err((RUN_FAILED, why)),
         None => Ok(ExitCode::SUCCESS),
@@ -344,7 +344,7 @@ fn single(load: &LoadArgs, base: Option<&LoadTarget>) -> Result<ClientGroup, Loa
         let (key, value) = setting
             .split_once('=')
             .ok_or_else(|| usage(format!("--set {setting}: expected KEY=VALUE")))?;
-        // fields add up, and "set" is the set of files; nothing else is said twice
+        // header fields add up, and "set" is the set of files; all else may be given only once
         let option = match key {
             "request_body" => "body",
             "http" => "http2",
@@ -359,14 +359,14 @@ fn single(load: &LoadArgs, base: Option<&LoadTarget>) -> Result<ClientGroup, Loa
     draft.finish().map_err(|error| wrong(&error, error.is_unresolved()))
 }
 
-/// Where the report goes. Files are opened before the run: what is wrong with them should not cost
-/// ten minutes, and what is in them stays until there is a report.
+/// The outputs of the report. Files are opened before the run, so that a wrong path does not cost ten
+/// minutes; they keep their content until there is a report.
 struct Outputs<'l> {
     json: Option<Output<'l>>,
     html: Option<Output<'l>>,
 }
 
-/// The file that is standard output.
+/// The file name that means standard output.
 const STDOUT: &str = "-";
 
 enum Output<'l> {
@@ -390,7 +390,7 @@ impl Outputs<'_> {
         [&self.json, &self.html].into_iter().any(|output| matches!(output, Some(Output::Stdout)))
     }
 
-    /// Writes the files; returns what standard output is to have instead of the table.
+    /// Writes the files; returns the text that standard output gets instead of the table.
     fn write_files(
         self,
         report: &Report,
@@ -430,7 +430,7 @@ impl Output<'_> {
     }
 }
 
-/// Writes all of standard output.
+/// Writes a text to standard output.
 fn write_out(text: &str) -> Result<(), LoadFailure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -441,13 +441,13 @@ fn write_out(text: &str) -> Result<(), LoadFailure> {
     }
 }
 
-/// A line of the result as it comes.
+/// Prints a line of the result at once.
 fn print(line: &str) {
-    // a reader that has left needs no more of it
+    // a reader that has closed the pipe needs no more lines
     let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
-/// Writes a text in the place of what is in the file.
+/// Replaces the content of a file by a text.
 fn replace(mut file: File, text: &str) -> io::Result<()> {
     // pipes and devices have no length
     if file.metadata()?.is_file() {
@@ -472,8 +472,8 @@ fn settings_table() -> String {
     )
 }
 
-/// Everything that is not a result goes to standard error.
+/// Writes a message to standard error, where everything goes that is not a result.
 fn say(text: &str) {
-    // there is nowhere left to tell it if this fails
+    // an error here cannot be reported anywhere
     let _ = writeln!(io::stderr(), "{text}");
 }

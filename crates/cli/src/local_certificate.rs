@@ -1,8 +1,8 @@
-//! The certificate of `forebay serve --tls`: one of this machine's own, made when it is first needed and
-//! kept, so that it is trusted once.
+//! The certificate of `forebay serve --tls`: made on this machine when it is first needed, and kept, so that
+//! its user has to trust it only once.
 //!
-//! It is for this server alone and signs nothing else: a client that trusts it trusts no other
-//! certificate by that.
+//! The certificate is for this server alone and signs nothing else: a client that trusts it trusts no other
+//! certificate thereby.
 
 use forebay_tls::Pair;
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair};
@@ -15,9 +15,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{env, fmt, process};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Browsers take none that is good for longer than 398 days.
+/// The lifetime of a certificate: browsers reject one that is valid for more than 398 days.
 const GOOD_FOR: Duration = Duration::from_secs(397 * 24 * 3600);
-/// One that expires in less time is replaced.
+/// The time before its end at which a certificate is replaced.
 const RENEWED_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A certificate and its key.
@@ -25,20 +25,20 @@ const RENEWED_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 pub(crate) struct LocalCertificate {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
-    /// The hosts it is for.
+    /// The hosts of the certificate.
     hosts: Vec<String>,
-    /// It was made just now.
+    /// Whether the certificate was made just now.
     is_new: bool,
 }
 
-/// Why there is none.
+/// The reason why there is no certificate.
 #[derive(Debug)]
 pub(crate) enum LocalError {
-    /// No variable says where it is kept.
+    /// No environment variable names a directory for it.
     NoHome,
-    /// A file or directory.
+    /// A file or directory cannot be read or written.
     File(PathBuf, io::Error),
-    /// It cannot be made.
+    /// The certificate cannot be made.
     Making(rcgen::Error),
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for LocalError {
 }
 
 impl LocalCertificate {
-    /// The certificate that is kept, if it is good for all these hosts and for a while; else a new one.
+    /// The kept certificate, if it is valid for all these hosts and long enough; otherwise a new one.
     ///
     /// # Errors
     /// See [`LocalError`].
@@ -75,7 +75,7 @@ impl LocalCertificate {
         let certificate = directory.join("local.crt");
         let key = directory.join("local.key");
         let kept = kept(&certificate, &key).map(|mut pair| {
-            // as they stand in URLs
+            // without the brackets that IPv6 addresses have in URLs
             pair.names
                 .iter_mut()
                 .for_each(|name| name.retain(|letter| !matches!(letter, '[' | ']')));
@@ -90,7 +90,7 @@ impl LocalCertificate {
         let mut hosts = hosts.to_vec();
         let is_new = !kept.as_ref().is_some_and(is_good);
         if let Some(pair) = kept {
-            // hosts of an earlier start stay good
+            // hosts of an earlier start stay in the certificate
             let others = pair.names.into_iter().filter(|name| !hosts.contains(name));
             hosts.extend(others.collect::<Vec<_>>());
         }
@@ -111,7 +111,7 @@ impl LocalCertificate {
         Ok(LocalCertificate { certificate, key, hosts, is_new })
     }
 
-    /// What to say of it.
+    /// The message about the certificate.
     pub(crate) fn words(&self) -> String {
         let (path, hosts) = (self.certificate.display(), self.hosts.join(", "));
         if !self.is_new {
@@ -128,15 +128,15 @@ impl LocalCertificate {
     }
 }
 
-/// Where it is kept.
+/// The directory of the certificate.
 fn directory(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<PathBuf> {
-    // a path that is not absolute is to be ignored (XDG Base Directory Specification)
+    // a relative path must be ignored (XDG Base Directory Specification)
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || Some(absolute("HOME")?.join(".local/share"));
     Some(absolute("XDG_DATA_HOME").or_else(home)?.join("forebay"))
 }
 
-/// The hosts of a certificate for this machine: its own names, and addresses it is reached by.
+/// The hosts of a certificate for this machine: its names, and the addresses that clients use.
 pub(crate) fn hosts(addresses: impl Iterator<Item = std::net::IpAddr>) -> Vec<String> {
     let mut hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -154,7 +154,7 @@ pub(crate) fn hosts(addresses: impl Iterator<Item = std::net::IpAddr>) -> Vec<St
     hosts
 }
 
-/// The pair that is there, if it can be used.
+/// The kept pair of certificate and key, if it can be used.
 fn kept(certificate: &Path, key: &Path) -> Option<Pair> {
     Pair::read(&fs::read(certificate).ok()?, &fs::read(key).ok()?).ok()
 }
@@ -166,7 +166,7 @@ fn make(hosts: &[String], now: SystemTime) -> Result<(String, String), rcgen::Er
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, "forebay serve --tls on this machine");
     params.distinguished_name = name;
-    // clocks differ
+    // a day earlier, because clients' clocks may be slow
     params.not_before = (now - DAY).into();
     params.not_after = (now + GOOD_FOR - DAY).into();
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -174,13 +174,13 @@ fn make(hosts: &[String], now: SystemTime) -> Result<(String, String), rcgen::Er
     Ok((params.self_signed(&key)?.pem(), key.serialize_pem()))
 }
 
-/// Writes a file as a whole: others see the former one or this one.
+/// Writes a file atomically: readers see the old content or the new.
 pub(crate) fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let new = path.with_extension(format!("{}.new", process::id()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
     let result = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&new, path));
     if result.is_err() {
-        // what is wrong was said
+        // an error here is ignored: `result` has the first one
         let _ = fs::remove_file(&new);
     }
     result
@@ -214,7 +214,7 @@ mod tests {
         let again = prepare(&["localhost"], now);
         assert!(!again.is_new && text() == before);
         assert_eq!(again.hosts, ["localhost", "::1"]);
-        // another host, an old one, a key of another certificate, a broken file
+        // replaced for another host, when it is old, with a key of another certificate, and when it is broken
         let more = prepare(&["192.0.2.1"], now);
         assert!(more.is_new && text() != before);
         assert_eq!(more.hosts, ["192.0.2.1", "localhost", "::1"]);

@@ -1,20 +1,20 @@
-//! The command `forebay`: what is asked for on the command line becomes a configuration, and what
-//! went wrong becomes a line on standard error and an exit code.
+//! The command `forebay`: turns the command line into a configuration, and an error into a line on
+//! standard error and an exit code.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`args`] | commands and options |
-//! | [`browser`] | what opens the site in a browser |
+//! | [`browser`] | the process that opens the site in a browser |
 //! | [`calibrate`](mod@calibrate) | `forebay calibrate` |
-//! | [`exit`] | what can go wrong, and the exit code of each |
+//! | [`exit`] | the errors of commands, and their exit codes |
 //! | [`hash_password`] | `forebay hash-password` |
 //! | [`init`] | `forebay init` |
-//! | [`init_error`] | what can go wrong with it |
+//! | [`init_error`] | the errors of `forebay init` |
 //! | [`load`](mod@load) | the load generator's options and output |
 //! | [`local_certificate`] | the certificate of `forebay serve --tls` |
 //! | [`policy`] | `forebay policy` |
-//! | [`policy_error`] | what can go wrong with it |
-//! | [`running_server`] | how a running server is asked |
+//! | [`policy_error`] | the errors of `forebay policy` |
+//! | [`running_server`] | questions to a running server |
 //! | [`sources`] | names that `forebay serve` withholds |
 //! | [`stage_keys`] | certificates and keys for stages on several machines |
 //! | [`upgrade`] | `forebay upgrade`, and the process that it starts |
@@ -62,12 +62,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The one of musl is a lock for all threads: docs/adr/0116-a-static-program.md has the figures.
+/// The allocator of the static program: musl's own has one lock for all threads
+/// (docs/adr/0116-a-static-program.md has the figures).
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Where `serve --tls` listens if nothing else is said.
+/// The address of `serve --tls` without `--listen`.
 const DEFAULT_TLS_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8443);
 
 fn main() -> ExitCode {
@@ -133,7 +134,7 @@ fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Comman
     forebay_server::serve(config, file, ready).map_err(CommandFailure::Run)
 }
 
-/// Serves what a configuration file says. What it hardly means is told when clients are served.
+/// Serves what a configuration file says. Its warnings are printed when clients are served.
 fn run_file(file: PathBuf) -> Result<(), CommandFailure> {
     let read = config_file::load_and_warn(&file, Depth::Files);
     let (config, warnings) = read.map_err(CommandFailure::Configuration)?;
@@ -141,10 +142,10 @@ fn run_file(file: PathBuf) -> Result<(), CommandFailure> {
     run(config, Some(file), Box::new(warn))
 }
 
-/// Does one stage's part of what a configuration file says.
+/// Runs one stage of a server with `engine = "isolated"`.
 fn stage(options: StageArgs) -> Result<(), CommandFailure> {
     let StageArgs { role, config: file, links, instance } = options;
-    // it was started by a descriptor, whose number would be its name
+    // the process was started through a descriptor, whose number the kernel has taken as its name
     forebay_sys::process::set_name(&format!("forebay-{role}"));
     let _hold = isolated::hold(&links);
     let read = match isolated::copy(&links) {
@@ -160,7 +161,7 @@ fn stage(options: StageArgs) -> Result<(), CommandFailure> {
     run(isolated::at(read, place), None, Box::new(|_| {}))
 }
 
-/// Serves what the options say.
+/// Serves a directory, as the options of `serve` say.
 fn serve(options: Serve) -> Result<(), CommandFailure> {
     let is_opened = options.open;
     let withheld = (!options.sources).then(|| Withheld::of(&options.dir));
@@ -178,7 +179,7 @@ fn serve(options: Serve) -> Result<(), CommandFailure> {
     run(config, None, ready)
 }
 
-/// What to say of a site whose first page is an error.
+/// The warning for a site whose front page is an error; `None` if it has a page.
 fn lacks_index(site: &forebay_config::SiteConfig) -> Option<String> {
     let root = site.root.as_ref()?;
     if !site.try_files.candidates().is_empty() {
@@ -188,7 +189,7 @@ fn lacks_index(site: &forebay_config::SiteConfig) -> Option<String> {
             format!("forebay serve: {root} has no index.html, the page that --spa answers with")
         });
     }
-    // those behind the first stand for applications, which are not run
+    // the index files behind the first one belong to applications, which are not run
     let index = site.index.first()?;
     let has_page = !site.listing.0.is_empty() || root.join(index).exists();
     (!has_page).then(|| {
@@ -197,8 +198,8 @@ fn lacks_index(site: &forebay_config::SiteConfig) -> Option<String> {
     })
 }
 
-/// Asks the server that runs `file` to read it again, and says what came of it. If it expects an upgrade, this is how a
-/// service manager starts it.
+/// Asks the server that runs `file` to read it again, and prints the result. If the server expects an
+/// upgrade, this starts the new server instead: so a service manager does it by reloading.
 fn reload(file: &Path, socket: Option<PathBuf>) -> Result<(), CommandFailure> {
     let (at, problems) = running_server::find(file, socket)?;
     if let Some(upgraded) = upgrade::if_expected(file, &at) {
@@ -216,7 +217,7 @@ fn load(file: &Path) -> Result<Config, CommandFailure> {
     config_file::load(file).map_err(CommandFailure::Configuration)
 }
 
-/// From now on this process may open what that user may.
+/// Gives this process the permissions of that user for opening files.
 fn see_as(name: Option<&str>) -> Result<(), CommandFailure> {
     let Some(name) = name else { return Ok(()) };
     let failed = |error| CommandFailure::SeeAs { name: name.to_owned(), error };
@@ -256,7 +257,7 @@ fn doctor(file: Option<&Path>) -> Result<(), CommandFailure> {
     print_out(&forebay_server::doctor::report(config.as_ref()))
 }
 
-/// The defaults, and what the options of `serve` say.
+/// The configuration of `serve`: the defaults, changed by the options.
 fn from_options(serve: Serve, withheld: Option<&Withheld>) -> Result<Config, CommandFailure> {
     let mut draft = ConfigDraft::new();
     draft.site.root = Some(serve.dir);
@@ -276,7 +277,7 @@ fn from_options(serve: Serve, withheld: Option<&Withheld>) -> Result<Config, Com
         draft.site.access = withheld.rules().map_err(|error| {
             CommandFailure::Options(problem("", unfit(error.to_string())).into())
         })?;
-        // a folder that is an application says so, where its list or its one page does not answer
+        // a folder with an application answers with an explanation, unless a list or the one page does
         if !serve.listing && !serve.spa {
             draft.site.index.extend(sources::indexes());
         }
@@ -296,7 +297,7 @@ fn from_options(serve: Serve, withheld: Option<&Withheld>) -> Result<Config, Com
     }
 }
 
-/// Every address speaks TLS, with a certificate of this machine's own.
+/// Has every address speak TLS, with a certificate that is made on this machine.
 fn with_tls(draft: &mut ConfigDraft) -> Result<(), CommandFailure> {
     if draft.listener.listen.is_empty() {
         draft.listener.listen.push(ListenEndpoint {
@@ -339,7 +340,7 @@ fn problem(key: &str, wrong: Wrong) -> Problem {
     Problem { file: "forebay serve".to_owned(), place: None, key: key.to_owned(), wrong }
 }
 
-/// Data goes to standard output. A reader that has seen enough is no failure.
+/// Writes data to standard output. A reader that has closed the pipe is not an error.
 fn print_out(text: &str) -> Result<(), CommandFailure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -350,15 +351,15 @@ fn print_out(text: &str) -> Result<(), CommandFailure> {
     }
 }
 
-/// A question, behind which the answer is typed.
+/// Prints a question to standard error, behind which the answer is typed.
 fn prompt(text: &str) {
     let mut stderr = io::stderr();
-    // whoever cannot see it ends the input
+    // if writing fails, the question cannot be seen; the user can still end the input
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
-/// Everything else goes to standard error.
+/// Writes a message to standard error, where everything goes that is not data.
 fn say(text: &str) {
-    // there is nowhere left to tell it if this fails
+    // an error here cannot be reported anywhere
     let _ = writeln!(io::stderr(), "{text}");
 }

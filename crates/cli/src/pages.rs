@@ -1,4 +1,4 @@
-//! The man pages and docs/manual/commands.md are made from the commands and options. The test fails
+//! The man pages and docs/manual/commands.md, which are made from the commands and options. The test fails
 //! when one of them is stale.
 //!
 //! `UPDATE_MANUAL=1 cargo test -p forebay-cli` writes them; read the difference.
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Columns of a help text.
+/// The columns of a help text.
 const WIDTH: usize = 100;
 
 const INTRODUCTION: &str = "\
@@ -31,7 +31,7 @@ forebay completions fish > ~/.config/fish/completions/forebay.fish
 
 ";
 
-/// Every command with its name, those within others behind them: `policy`, `policy explain`.
+/// Every command with its name, subcommands behind their command: `policy`, `policy explain`.
 fn commands() -> Vec<(String, Command)> {
     let mut all = Args::command().term_width(WIDTH);
     all.build();
@@ -44,7 +44,7 @@ fn within(all: &Command) -> Vec<(String, Command)> {
     found
 }
 
-/// Man pages do not list the commands `help`.
+/// Removes the commands `help`, which man pages do not list.
 fn without_help(command: Command) -> Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
@@ -95,7 +95,7 @@ fn man_pages() -> BTreeMap<String, String> {
     pages
 }
 
-/// The parts of a page that all pages have, what is special, and where to read on.
+/// Renders a page: the parts that all pages have, the `special` one, and references.
 fn rendered(command: Command, special: Roff) -> String {
     let (mut page, man) = (Vec::new(), Man::new(command.clone()));
     let parts = [Man::render_title, Man::render_name_section, Man::render_synopsis_section];
@@ -111,7 +111,7 @@ fn rendered(command: Command, special: Roff) -> String {
     end.control("SH", ["SEE ALSO"]);
     end.text([roman(if is_main { "forebay.toml(5)" } else { "forebay(1), forebay.toml(5)" })]);
     let page = String::from_utf8(page).unwrap();
-    // the preamble of roff belongs to the start only
+    // only the beginning of a page has roff's preamble
     page + &special.to_roff() + &end.to_roff()
 }
 

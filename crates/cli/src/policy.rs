@@ -256,7 +256,7 @@ fn token(options: &Token) -> Result<(), CommandFailure> {
         let verified = token::verify(text.as_bytes(), &keys).map_err(rejected)?;
         let client = client.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         match verified.holds(client, now_s) {
-            // without an address nobody can say
+            // without the client's address its network cannot be checked
             Err(Rejected::Elsewhere) if options.client.is_none() => {}
             other => other.map_err(rejected)?,
         }
@@ -289,7 +289,7 @@ fn explain(options: Explain) -> Result<(), CommandFailure> {
     if !options.offline {
         match options.server.ask(&question.to_string()) {
             Ok(answer) => return print(answer),
-            // there may be no server yet: the file says what one would do
+            // if no server runs, the file shows what one would do
             Err(failure) if options.server.socket.is_none() && has_no_server(&failure) => {
                 say(&format!("no server runs {}: this is what the file says", file.display()));
             }
@@ -304,7 +304,7 @@ fn explain(options: Explain) -> Result<(), CommandFailure> {
     )
 }
 
-/// Whether a command has failed because no server runs, so far as that can be seen.
+/// Whether a command has failed because no server runs, as far as that can be known.
 fn has_no_server(failure: &CommandFailure) -> bool {
     match failure {
         CommandFailure::Unanswered(unanswered) => unanswered.has_no_server(),
@@ -313,7 +313,7 @@ fn has_no_server(failure: &CommandFailure) -> bool {
     }
 }
 
-/// The names of the columns are printed anew after so many lines.
+/// The number of lines after which the names of the columns are printed again.
 const PAGE: usize = 40;
 
 fn watch(server: &ServerArgs, seconds: Option<u64>) -> Result<(), CommandFailure> {
@@ -348,7 +348,7 @@ fn watch(server: &ServerArgs, seconds: Option<u64>) -> Result<(), CommandFailure
         }
         let mut stdout = io::stdout().lock();
         match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-            // the reader has seen enough
+            // the reader has closed the pipe
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
             written => written.map_err(CommandFailure::Output)?,
         }
@@ -375,7 +375,7 @@ impl Explain {
     }
 }
 
-/// A head from a request line that may lack its ends. A request without a host is one of HTTP/1.0.
+/// A head made from a request line, whose method and version may be missing. Without a host it is HTTP/1.0.
 fn head(line: &str, fields: &[String]) -> String {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let names_host = fields.iter().any(|field| field.to_ascii_lowercase().starts_with("host:"));
@@ -383,14 +383,14 @@ fn head(line: &str, fields: &[String]) -> String {
     let line = match words[..] {
         [target] => format!("GET {target} {version}"),
         [method, target] => format!("{method} {target} {version}"),
-        // what is wrong with it is said when it is read
+        // an invalid line is reported when the head is parsed
         _ => line.trim().to_owned(),
     };
     let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
     format!("{line}\r\n{fields}")
 }
 
-/// An end of a connection.
+/// Parses one end of a connection, with or without a port.
 fn end(text: &str) -> Result<SocketAddr, String> {
     let unix = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);

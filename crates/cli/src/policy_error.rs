@@ -1,4 +1,4 @@
-//! What can go wrong with `forebay policy`, besides the configuration and the way to the server.
+//! The errors of `forebay policy`, besides those of the configuration and of the connection to the server.
 
 use forebay_handler::identity::token::MakeError;
 use forebay_handler::identity::{KeysError, Rejected};
@@ -6,34 +6,34 @@ use forebay_server::policy_command::ExplainError;
 use std::path::PathBuf;
 use std::{fmt, io};
 
-/// Why a question about a policy has no answer.
+/// The error of a command about a policy.
 #[derive(Debug)]
 pub(crate) enum PolicyCommandError {
     /// Standard input cannot be read.
     Stdin(io::Error),
-    /// There is nothing to explain.
+    /// The request or the connection cannot be explained.
     Explain(ExplainError),
-    /// Classes and rules are no policy.
+    /// Classes and rules do not make a valid policy.
     Policy(forebay_policy::PolicyError),
     /// There is no token, or it proves nothing.
     Token(TokenError),
 }
 
-/// Why there is no token.
+/// The reason why there is no token, or why one is rejected.
 #[derive(Debug)]
 pub(crate) enum TokenError {
     /// The configuration names no keys.
     NoKeys,
     /// The keys cannot be used.
     Keys {
-        /// Their file.
+        /// The file of the keys.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: KeysError,
     },
-    /// It cannot be made.
+    /// The token cannot be made.
     Make(MakeError),
-    /// It proves nothing.
+    /// The token proves nothing.
     Rejected(Rejected),
 }
 

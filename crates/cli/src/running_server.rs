@@ -1,4 +1,4 @@
-//! Which running server is asked, how, and what becomes of its answer.
+//! Questions to a running server: how it is found and asked, and how its answer is printed.
 
 use crate::exit::CommandFailure;
 use crate::print_out;
@@ -21,7 +21,7 @@ pub(crate) struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// Asks the server.
+    /// Asks the server that the options name.
     pub(crate) fn ask(&self, question: &str) -> Result<CommandAnswer, CommandFailure> {
         ask(&self.config, self.socket.clone(), question)
     }
@@ -30,7 +30,7 @@ impl ServerArgs {
 /// Asks the server that runs `file`.
 ///
 /// # Errors
-/// When nobody answers. If that may be because of mistakes in the file, they are it.
+/// No server answers. If errors in the file may be the cause, these are returned.
 pub(crate) fn ask(
     file: &Path,
     socket: Option<PathBuf>,
@@ -40,7 +40,7 @@ pub(crate) fn ask(
     ask_at(socket, problems, question)
 }
 
-/// The same of the server with this control socket, whose file may have mistakes.
+/// Asks the server with this control socket, whose file may have errors.
 ///
 /// # Errors
 /// See [`ask`].
@@ -52,7 +52,7 @@ pub(crate) fn ask_at(
     control_socket::ask(&socket, question).map_err(|unanswered| failure(unanswered, problems))
 }
 
-/// What it comes to that nobody answers: the file may be why.
+/// The error when no server answers, of which errors in the file may be the cause.
 pub(crate) fn failure(
     unanswered: UnansweredCommand,
     problems: Option<Vec<Problem>>,
@@ -63,14 +63,14 @@ pub(crate) fn failure(
     }
 }
 
-/// Where the server that runs `file` is asked, and what is wrong with the file.
+/// The control socket of the server that runs `file`, and the errors of the file.
 pub(crate) fn find(
     file: &Path,
     socket: Option<PathBuf>,
 ) -> Result<(PathBuf, Option<Vec<Problem>>), CommandFailure> {
     let (setting, problems) = match config_file::load(file) {
         Ok(Config { control, .. }) => (control.socket, None),
-        // the server is to be found all the same
+        // with errors in the file the server must be found all the same
         Err(problems) => (config_file::control_socket_of(file), Some(problems)),
     };
     match socket.or_else(|| control_socket::find(&setting, file)) {
@@ -79,7 +79,7 @@ pub(crate) fn find(
     }
 }
 
-/// What a server answers is what was asked for.
+/// Prints the answer of a server to standard output; an answer with an error code becomes a failure.
 pub(crate) fn print(answer: CommandAnswer) -> Result<(), CommandFailure> {
     match answer.code {
         0 => print_out(&answer.text),

@@ -1,8 +1,9 @@
-//! What `forebay serve` withholds: names that sources, secrets, databases and backups have.
+//! The names that `forebay serve` withholds: those of sources, secrets, databases and backups.
 //!
-//! A browser never needs them, and a folder that has them is often meant to be run, not sent. Each kind becomes a rule
-//! about clients that admits none, so that it holds wherever such rules do: for each reading of a path, for index files,
-//! compressed forms and lists. `docs/manual/serve.md` has the table and says what was left out of it, and why.
+//! A browser never needs such files, and a folder that has them is often meant to be run, not sent. Each kind
+//! becomes an access rule that admits no client, so that it holds wherever such rules do: for each reading of
+//! a path, for index files, compressed forms and lists. `docs/manual/serve.md` has the table, with what was
+//! left out of it, and why.
 
 use forebay_site::rules::{AccessRule, Network, PatternError, RequestConditions, Scope};
 use std::collections::VecDeque;
@@ -12,34 +13,36 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// So many entries of the folder are looked at before the start, at most.
+/// The most entries of the folder that are looked at before the start.
 const MOST_LOOKED_AT: usize = 2_000;
 
-/// So many withheld names the start tells of; of others, how many there are.
+/// The most withheld names that the start prints; of further ones it prints the number.
 const MOST_TOLD: usize = 8;
 
-/// Endings of compressed files: those that stand for a file, and those of copies.
+/// The endings of compressed files: precompressed forms of a file, and compressed copies.
 const COMPRESSED: [&str; 6] = ["br", "gz", "zst", "bz2", "xz", "zip"];
 
-/// A directory with the packages that an application uses. They are public, and many.
+/// The directory with the packages that an application uses. They are public, and many, so it is not looked
+/// into.
 const PACKAGES: &str = "node_modules";
 
-/// Names that have one reason to be withheld.
+/// The names that are withheld for one reason.
 #[derive(Debug)]
 pub(crate) struct SourceKind {
-    /// What has such names.
+    /// The kind of files with such names, for the table.
     pub(crate) what: &'static str,
     /// The names; a star stands for any run of characters.
     pub(crate) names: &'static [&'static str],
-    /// Names that are withheld besides where the folder itself has one of `names`.
+    /// Further names, which are withheld where the folder itself has one of `names`.
     pub(crate) beside: &'static [&'static str],
-    /// Files that answer for a directory which has no index file: what runs it is told there.
+    /// Index files of an application: for a directory without a usable one, they answer with the way to run
+    /// it.
     pub(crate) index: &'static [&'static str],
-    /// What a client is told: HTML, without the full stop.
+    /// The explanation for a client: HTML, without the full stop.
     pub(crate) refusal: &'static str,
 }
 
-/// All kinds. A name that fits several is of the first.
+/// All kinds. A name that fits several belongs to the first of them.
 pub(crate) const KINDS: [SourceKind; 8] = [
     SourceKind {
         what: "PHP",
@@ -214,32 +217,32 @@ impl SourceKind {
         self.names.iter().chain(self.beside.iter().filter(move |_| is_beside)).copied()
     }
 
-    /// Whether one of its names is among these.
+    /// Whether one of the kind's names is among these entries.
     pub(crate) fn is_among(&self, entries: &[Vec<u8>]) -> bool {
         entries.iter().any(|entry| self.names.iter().any(|name| fits(name, entry)))
     }
 }
 
-/// What the folder of `forebay serve` withholds.
+/// The names that are withheld in the folder of `forebay serve`.
 #[derive(Debug)]
 pub(crate) struct Withheld {
     folder: PathBuf,
-    /// By kind.
+    /// The names by kind.
     names: Vec<Vec<&'static str>>,
 }
 
 impl Withheld {
-    /// By what the folder itself holds now.
+    /// Chooses the names by the present entries of the folder itself.
     pub(crate) fn of(folder: &Path) -> Withheld {
         let entries = entries(folder);
         let names = KINDS.iter().map(|kind| kind.withheld(&entries).collect());
         Withheld { folder: folder.to_owned(), names: names.collect() }
     }
 
-    /// The rules that withhold it.
+    /// The access rules that withhold these names.
     ///
     /// # Errors
-    /// None: it is made of names that a test reads.
+    /// None in practice: a test compiles the patterns of all names.
     pub(crate) fn rules(&self) -> Result<Vec<AccessRule>, PatternError> {
         let all = Network::parse("all");
         let rule = |(kind, names): (&SourceKind, &Vec<_>)| {
@@ -254,7 +257,7 @@ impl Withheld {
         KINDS.iter().zip(&self.names).map(rule).collect()
     }
 
-    /// Of which names the folder has some: a line for the start, or none.
+    /// The message about files that are withheld, if the folder has some.
     pub(crate) fn words(&self) -> Option<String> {
         let (found, is_whole) = self.found();
         let told: Vec<String> = found.iter().take(MOST_TOLD).map(|path| shown(path)).collect();
@@ -272,7 +275,7 @@ impl Withheld {
         ))
     }
 
-    /// Paths of what is withheld, those near the top first, and whether all of the folder was looked at.
+    /// The paths of withheld files, those near the top first, and whether the whole folder was looked at.
     fn found(&self) -> (Vec<PathBuf>, bool) {
         let mut folders = VecDeque::from([PathBuf::new()]);
         let (mut found, mut looked_at) = (Vec::new(), 0);
@@ -312,18 +315,18 @@ impl Withheld {
     }
 }
 
-/// Files that answer for a directory, if it has no index file: those by which an application is known.
+/// The index files of applications, which answer for a directory without another index file.
 pub(crate) fn indexes() -> impl Iterator<Item = String> {
     KINDS.iter().flat_map(|kind| kind.index).map(|name| (*name).to_owned())
 }
 
-/// The names of what a folder itself holds. Of one that cannot be read, none.
+/// The names of a folder's own entries; none if it cannot be read.
 pub(crate) fn entries(folder: &Path) -> Vec<Vec<u8>> {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     entries.take(MOST_LOOKED_AT).map(|entry| entry.file_name().as_bytes().to_vec()).collect()
 }
 
-/// Whether a name is meant by one with a star at most, whatever its capitals.
+/// Whether a name fits a pattern with at most one star, ignoring case.
 fn fits(pattern: &str, name: &[u8]) -> bool {
     let same = |a: &[u8], b: &[u8]| a.eq_ignore_ascii_case(b);
     let pattern = pattern.as_bytes();
@@ -338,14 +341,14 @@ fn fits(pattern: &str, name: &[u8]) -> bool {
     }
 }
 
-/// Paths whose last name is one of these, whatever its capitals, or the compressed form of one.
+/// The expression for paths whose last name is one of these or a compressed form of one, ignoring case.
 fn expression(names: &[&str]) -> String {
     let mut text = "(?i-u)(?:".to_owned();
     for (number, name) in names.iter().enumerate() {
         if number > 0 {
             text.push('|');
         }
-        // a name that begins with a star may begin anywhere in the path
+        // a name that begins with a star may begin anywhere in the path, so it needs no slash before it
         let rest = name.strip_prefix('*');
         if rest.is_none() {
             text.push('/');
@@ -364,7 +367,7 @@ fn expression(names: &[&str]) -> String {
     text
 }
 
-/// A path for the terminal: on one line, whatever its name.
+/// A path for the terminal: escaped, so that it stays on one line.
 fn shown(path: &Path) -> String {
     path.to_string_lossy().escape_debug().collect()
 }
@@ -375,7 +378,7 @@ mod tests {
 
     use super::*;
 
-    /// What withholds a path in a folder with these entries.
+    /// The kind that withholds a path, in a folder with these entries.
     fn kind(entries: &[&str], path: &[u8]) -> Option<&'static str> {
         let entries: Vec<_> = entries.iter().map(|name| name.as_bytes().to_vec()).collect();
         let names = KINDS.iter().map(|kind| kind.withheld(&entries).collect()).collect();
@@ -440,7 +443,7 @@ mod tests {
         assert_eq!(kind(&["package.json"], b"/a.rb"), None);
     }
 
-    /// The expression and the names say the same of every name.
+    /// The expression and [`fits`] agree about every name.
     #[test]
     fn both_readings_agree() {
         for pattern in KINDS.iter().flat_map(|kind| kind.names.iter().chain(kind.beside)) {

@@ -1,8 +1,9 @@
-//! `forebay stages keys`: certificates and keys for stages on several machines. An authority of one's own signs a
-//! certificate for each stage, which says what that may do: receive asks, respond is asked, process both.
+//! `forebay stages keys`: certificates and keys for stages on several machines. A private authority signs a
+//! certificate for each stage, which limits what the stage may be: receive a client, respond a server,
+//! process both.
 //!
-//! A second run makes new ones of the same authority. Servers take them over while they run, and trust old and new
-//! ones alike, so that machines need not change at the same time.
+//! A second run makes new certificates of the same authority. Servers take them over while they run, and
+//! trust old and new ones alike, so that machines need not change at the same time.
 
 use crate::local_certificate::write;
 use forebay_config::{Role, StageKeyFiles, stage_name};
@@ -20,7 +21,7 @@ use std::time::{Duration, SystemTime};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// How long the authority is good: its own certificate is replaced by hand.
+/// The lifetime of the authority, in days; its own certificate is replaced by hand.
 const AUTHORITY_DAYS: u32 = 3650;
 
 /// Commands about stages.
@@ -40,21 +41,21 @@ pub(crate) struct StageKeysArgs {
     pub(crate) days: u32,
 }
 
-/// Why there are no keys.
+/// The reason why there are no keys.
 #[derive(Debug)]
 pub(crate) enum StageKeysError {
-    /// A file or directory.
+    /// A file or directory cannot be read or written.
     File(PathBuf, io::Error),
-    /// The key of the authority is not where its certificate is.
+    /// The key of the authority is missing beside its certificate.
     NoAuthorityKey(PathBuf),
-    /// What this key of an authority signs is not believed by its certificate.
+    /// Key and certificate of the authority do not belong together: a signature of the key is not valid.
     OtherAuthority {
-        /// The key.
+        /// The authority's key.
         key: PathBuf,
-        /// The certificate.
+        /// The authority's certificate.
         certificate: PathBuf,
     },
-    /// They cannot be made.
+    /// Keys or certificates cannot be made.
     Making(rcgen::Error),
 }
 
@@ -80,7 +81,7 @@ impl fmt::Display for StageKeysError {
     }
 }
 
-/// Makes them, and returns what to say of it.
+/// Makes keys and certificates, and returns the message about them.
 ///
 /// # Errors
 /// See [`StageKeysError`].
@@ -124,7 +125,7 @@ pub(crate) fn make(args: &StageKeysArgs) -> Result<String, StageKeysError> {
             let (key, certificate) = (authority_key, certificate);
             return Err(StageKeysError::OtherAuthority { key, certificate });
         }
-        // whoever reads both in between sees that they are no pair, and looks again
+        // a server that reads both between the two writes sees that they do not match, and reads them again
         write(&files.key, &key.serialize_pem(), 0o600).map_err(failed(&files.key))?;
         write(&files.certificate, &signed.pem(), 0o644).map_err(failed(&files.certificate))?;
     }
@@ -151,7 +152,7 @@ fn new_key() -> Result<KeyPair, StageKeysError> {
     KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(StageKeysError::Making)
 }
 
-/// The authority's own certificate: the same with each run, but for its times.
+/// The parameters of the authority's own certificate: the same in each run, except the times.
 fn authority_params(now: SystemTime) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = named("Forebay, authority of stages");
@@ -188,7 +189,7 @@ fn named(text: &str) -> DistinguishedName {
 }
 
 fn good_for(params: &mut CertificateParams, now: SystemTime, days: u32) {
-    // clocks differ
+    // a day earlier, because clocks of other machines may be slow
     params.not_before = (now - DAY).into();
     params.not_after = (now + days * DAY).into();
 }

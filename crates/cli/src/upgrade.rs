@@ -1,6 +1,6 @@
-//! `forebay upgrade`: this program in place of the one that runs, with the rights of the command. Where the server is a
-//! service of systemd and the command is not, the service manager has the new server started: by `forebay reload`,
-//! which runs inside of the service, and which the server has told that an upgrade is expected.
+//! `forebay upgrade`: starts this program in place of the running one, with the rights of the command. Where
+//! the server is a service of systemd and the command is not, the service manager starts the new server: it
+//! runs `forebay reload` inside the service, which learns from the server that an upgrade is expected.
 
 use crate::exit::CommandFailure;
 use crate::running_server::{self, ServerArgs};
@@ -18,10 +18,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Has the new server started, and waits for what becomes of it.
+/// Has the new server started, and waits until it serves or has failed.
 pub(crate) fn run(server: &ServerArgs) -> Result<(), CommandFailure> {
     let (socket, problems) = running_server::find(&server.config, server.socket.clone())?;
-    // one that knows nothing of this is asked for its place
+    // an older server, which has no such state, is replaced directly
     let state = match UpgradeState::of(&socket) {
         Ok(state) => state,
         Err(unanswered) => return Err(running_server::failure(unanswered, problems)),
@@ -29,7 +29,7 @@ pub(crate) fn run(server: &ServerArgs) -> Result<(), CommandFailure> {
     if let Some(state) = state
         && let Some(unit) = ServiceUnit::beside(state.process)
     {
-        // whether the file is good is seen where the service is: it may have other rights and variables
+        // the file is checked inside the service, which may have other rights and variables
         return by_service_manager(&socket, state, &unit);
     }
     if let Some(problems) = problems {
@@ -37,14 +37,14 @@ pub(crate) fn run(server: &ServerArgs) -> Result<(), CommandFailure> {
     }
     match start(&server.config, &socket).map_err(CommandFailure::Upgrade)? {
         SuccessorFate::Serves => Ok(()),
-        // it has said why
+        // the new server has printed the reason itself
         SuccessorFate::Failed { code, .. } => Err(CommandFailure::NotUpgraded { code: Some(code) }),
         SuccessorFate::Ended => Err(CommandFailure::NotUpgraded { code: None }),
     }
 }
 
-/// For `forebay reload`: starts the new server, if the one with this control socket expects that and this process is
-/// in its service. `None` if the file is only to be read again.
+/// Starts the new server for `forebay reload`, if the server with this control socket expects an upgrade and
+/// this process is in its service. `None` if the file is only to be read again.
 pub(crate) fn if_expected(config: &Path, socket: &Path) -> Option<Result<(), CommandFailure>> {
     let state = UpgradeState::of(socket).ok().flatten().filter(|state| state.is_expected)?;
     let own = ServiceUnit::here()?;
@@ -57,13 +57,13 @@ pub(crate) fn if_expected(config: &Path, socket: &Path) -> Option<Result<(), Com
         };
         let failure = CommandFailure::NotUpgraded { code };
         let why = format!("{why}\n{failure}");
-        // whoever has asked for it reads it there
+        // the command that has asked for the upgrade reads the reason from the server
         let _ = expected::has_failed(socket, failure.code(), why.trim_start());
         Err(failure)
     })
 }
 
-/// Starts the new server and waits for what becomes of it.
+/// Starts the new server, and waits until it serves or has failed.
 fn start(config: &Path, socket: &Path) -> io::Result<SuccessorFate> {
     let (successor, stdin) = StartedSuccessor::pair()?;
     let status = in_place_of(config, socket)?.arg("--orphan").stdin(stdin).status()?;
@@ -76,20 +76,20 @@ fn start(config: &Path, socket: &Path) -> io::Result<SuccessorFate> {
 fn in_place_of(config: &Path, socket: &Path) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("run").arg("--config").arg(config).arg("--in-place-of").arg(socket);
-    // a signal from the terminal is not for the server
+    // a process group of its own, so that a signal from the terminal does not reach the server
     command.process_group(0);
     Ok(command)
 }
 
-/// The process between the command and the new server: it starts that and ends, so that the service manager becomes
-/// its parent. One that is the child of another process is not watched as it should.
+/// The process between the command and the new server: it starts the server and ends, so that the service
+/// manager becomes the server's parent, and can watch it properly.
 pub(crate) fn leave_orphan(config: &Path, socket: &Path) -> Result<(), CommandFailure> {
     let child = in_place_of(config, socket).and_then(|mut command| command.spawn());
     child.map(drop).map_err(CommandFailure::Upgrade)
 }
 
-/// Serves what a file says, in place of the server with this control socket; the command that has started it hears
-/// when.
+/// Serves what a file says, in place of the server with this control socket, and reports to the command that
+/// started this process when it does.
 pub(crate) fn serve(file: PathBuf, socket: &Path) -> Result<(), CommandFailure> {
     let command: OwnedFd = stderr::take_input().map_err(CommandFailure::Upgrade)?;
     let command = StartingCommand::new(command);
@@ -117,7 +117,7 @@ fn serve_for(
         .map_err(CommandFailure::Run)
 }
 
-/// Has systemd reload the service of a server, which is told before what that is for.
+/// Has systemd reload the service of a server, after the server was asked to expect an upgrade.
 fn by_service_manager(
     socket: &Path,
     before: UpgradeState,
@@ -154,7 +154,7 @@ fn by_service_manager(
     }
 }
 
-/// Why a reload of this service cannot start a server.
+/// The reason why a reload of this service cannot start a server, if there is one.
 fn cannot(state: UpgradeState, unit: &ServiceUnit) -> Result<Option<String>, CommandFailure> {
     if !state.has_manager {
         let why = "the unit has to say Type=notify, or systemd would not know which process is the server";

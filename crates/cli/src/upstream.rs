@@ -1,4 +1,4 @@
-//! `forebay upstream`: the upstreams of a running server, and how one is taken out and back in.
+//! `forebay upstream`: lists the upstreams of a running server, takes one out and back in.
 
 use crate::exit::CommandFailure;
 use crate::running_server::{ServerArgs, print};

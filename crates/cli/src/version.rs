@@ -1,4 +1,4 @@
-//! `forebay version --verbose`: what this program was built from, and what is in it.
+//! `forebay version --verbose`: the revision of this program, and the features that are built in.
 
 use forebay_server::status::REVISION;
 
@@ -7,7 +7,7 @@ pub(crate) fn short() -> String {
     format!("forebay {}\n", env!("CARGO_PKG_VERSION"))
 }
 
-/// The same, and what differs between builds of one version.
+/// The version, with all that differs between builds of one version.
 pub(crate) fn verbose() -> String {
     let features = [("gate", cfg!(feature = "gate")), ("work", cfg!(feature = "work"))];
     let in_it = features.iter().filter(|(_, is_in)| *is_in).map(|(name, _)| *name);
@@ -25,13 +25,14 @@ pub(crate) fn verbose() -> String {
     )
 }
 
-/// The C library, and who gives out memory.
+/// The C library, and the memory allocator.
 const C_LIBRARY: &str = match cfg!(target_env = "musl") {
     true => "musl (static), memory by mimalloc",
     false => "glibc",
 };
 
-/// What of [the ladder](../../../docs/manual/gate.md) this program can climb, on a kernel that lets it.
+/// The rungs of [the ladder](../../../docs/manual/gate.md) that this build has, for a kernel that supports
+/// them.
 fn rungs() -> &'static str {
     match cfg!(feature = "gate") {
         true => "off, address, full; `forebay doctor` says which of them this machine has",
@@ -45,7 +46,7 @@ fn rungs() -> &'static str {
 mod tests {
     use super::*;
 
-    /// Scripts read it line by line.
+    /// Scripts read the output line by line.
     #[test]
     fn each_line_has_a_name() {
         let text = verbose();

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * An answer in the place of the segment that came, back the way it came. No socket and no route is looked
- * at: `bpf_fib_lookup` answers only on machines that forward. Needs an Ethernet head.
+ * An answer replaces the received segment and is sent back through the interface it came by. No socket and
+ * no route is looked up: `bpf_fib_lookup` works only on machines that forward. Needs an Ethernet header.
  */
 #pragma once
 
-/* Verdicts that are none of the kernel's: what is to be sent is sent at one place of each program, or by the program
- * `reply`, which has a stack of its own. */
+/* Verdicts of our own, beside the kernel's TC_ACT_…. Each program sends at one place only, or has the
+ * program `reply` send, which has a stack of its own. */
 #define SEND_REPLY 0x100
 #define SEND_RESET 0x101
-#define SEND_RESETS 0x102 /* to both ends */
+#define SEND_RESETS 0x102 /* resets to both ends */
 
 static __always_inline u16 fold(u64 sum)
 {
@@ -21,7 +21,7 @@ static __always_inline u16 fold(u64 sum)
 
 struct pseudo {
 	u8 from[16], to[16];
-	u32 bytes; /* as the wire has it */
+	u32 bytes; /* in network byte order */
 	u8 zero[3];
 	u8 protocol;
 };
@@ -31,7 +31,8 @@ static __always_inline void pseudo_of(struct pseudo *pseudo, const u8 *from, con
 {
 	__builtin_memcpy(pseudo->from, from, 16);
 	__builtin_memcpy(pseudo->to, to, 16);
-	/* a mapped address would add what an IPv4 pseudo head has not */
+	/* the ffff of a mapped address is not part of an IPv4 pseudo header, so its sum must not contain
+	 * it */
 	if (is_v4) {
 		pseudo->from[10] = pseudo->from[11] = 0;
 		pseudo->to[10] = pseudo->to[11] = 0;
@@ -40,8 +41,8 @@ static __always_inline void pseudo_of(struct pseudo *pseudo, const u8 *from, con
 	pseudo->protocol = IPPROTO_TCP;
 }
 
-/* Whether the device computes the checksum of what lies in the packet from a sum of the pseudo head:
- * then a change behind the pseudo head leaves the field as it is. */
+/* Whether the packet is CHECKSUM_PARTIAL: the field holds the sum of the pseudo header, and the device
+ * adds the rest. Tried out: then bpf_l4_csum_replace without BPF_F_PSEUDO_HDR leaves the field as it is. */
 static __always_inline bool is_partial(struct __sk_buff *skb, u32 field)
 {
 	u16 before = 0, after = 0;
@@ -53,22 +54,23 @@ static __always_inline bool is_partial(struct __sk_buff *skb, u32 field)
 	return before == after;
 }
 
-/* The longest answer: a head with all options of a SYN-ACK. */
+/* A TCP header with room for the most options that are sent: those of a SYN-ACK. */
 struct answer {
 	struct tcphdr tcp;
 	u32 options[5];
 };
 
-/* What comes behind the head of an answer: at most GATE_PAGE_BYTES. */
+/* The data behind the TCP header of an answer: at most GATE_PAGE_BYTES. */
 struct content {
-	const u8 *text; /* 0 for none; of GATE_PAGE_BYTES */
+	const u8 *text; /* a buffer of GATE_PAGE_BYTES, or 0 for no data */
 	u32 bytes;
-	u32 sum; /* of the Internet checksum */
+	u32 sum; /* what the data adds to the Internet checksum */
 };
 
-/* Puts the heads of a packet in the place of the segment, on its way `back` or on; whether that could be. The head of TCP
- * has so many bytes, a multiple of four; behind it there is room for content with this sum. Ports and checksum are filled
- * in. */
+/* Replaces the headers of the segment by those of another packet, which goes `back` to the sender or on
+ * to the receiver; returns whether this succeeded. The TCP header in `answer` has `bytes` bytes, a
+ * multiple of four; behind it stays room for content of `content_bytes` with this sum. Fills in ports
+ * and checksum. */
 static __always_inline bool put_heads(struct __sk_buff *skb, const struct segment *s, struct answer *answer,
 				      u32 bytes, u32 content_bytes, u32 sum, bool back)
 {
@@ -82,7 +84,7 @@ static __always_inline bool put_heads(struct __sk_buff *skb, const struct segmen
 
 	if (bytes < sizeof(answer->tcp) || bytes > sizeof(*answer))
 		return false;
-	/* the priority of what came is not one of the answer */
+	/* the VLAN priority of the received packet is not one of the answer */
 	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
 		return false;
 	if (bpf_skb_load_bytes(skb, 0, macs, 12))
@@ -94,8 +96,9 @@ static __always_inline bool put_heads(struct __sk_buff *skb, const struct segmen
 	__builtin_memcpy(swapped, macs + 6, 6);
 	__builtin_memcpy(swapped + 6, macs, 6);
 	bpf_skb_store_bytes(skb, 0, swapped, 12, 0);
-	/* where the device has summed the whole packet up from here on (CHECKSUM_COMPLETE), the sum follows what is
-	 * written: the stack would complain of the device */
+	/* BPF_F_RECOMPUTE_CSUM from here on: where the device has summed up the whole packet
+	 * (CHECKSUM_COMPLETE), the sum must follow what is written, or the stack reports the device as
+	 * broken */
 
 	if (s->is_v4) {
 		struct iphdr ip = {
@@ -122,7 +125,7 @@ static __always_inline bool put_heads(struct __sk_buff *skb, const struct segmen
 	answer->tcp.source = back ? s->tcp.dest : s->tcp.source;
 	answer->tcp.dest = back ? s->tcp.source : s->tcp.dest;
 	answer->tcp.doff = bytes / 4;
-	/* the sum of both addresses is the same either way */
+	/* the order of the two addresses does not change the sum */
 	pseudo_of(&pseudo, s->tuple.local, s->tuple.client, s->is_v4, all);
 	of_pseudo = bpf_csum_diff(0, 0, (void *)&pseudo, sizeof(pseudo), 0);
 	of_tcp = bpf_csum_diff(0, 0, (void *)answer, bytes, of_pseudo) + sum;
@@ -131,7 +134,7 @@ static __always_inline bool put_heads(struct __sk_buff *skb, const struct segmen
 	return true;
 }
 
-/* The same with the content. */
+/* Does what `put_heads` does, and writes the content. */
 static __always_inline bool put(struct __sk_buff *skb, const struct segment *s, struct answer *answer, u32 bytes,
 				const struct content *content, bool back)
 {
@@ -146,14 +149,14 @@ static __always_inline bool put(struct __sk_buff *skb, const struct segment *s, 
 	return true;
 }
 
-/* Puts an answer in the place of the segment, and sends it back; TC_ACT_SHOT if that cannot be. */
+/* Replaces the segment by an answer and sends it back; TC_ACT_SHOT if that fails. */
 static __always_inline int send_with(struct __sk_buff *skb, const struct segment *s, struct answer *answer,
 				     u32 bytes, const struct content *content)
 {
 	return put(skb, s, answer, bytes, content, true) ? bpf_redirect(skb->ifindex, 0) : TC_ACT_SHOT;
 }
 
-/* The same without content. */
+/* Sends an answer without content. */
 static __always_inline int send_back(struct __sk_buff *skb, const struct segment *s, struct answer *answer,
 				     u32 bytes)
 {
@@ -162,7 +165,7 @@ static __always_inline int send_back(struct __sk_buff *skb, const struct segment
 	return send_with(skb, s, answer, bytes, &nothing);
 }
 
-/* Turns the packet into a reset and sends it back; TC_ACT_SHOT if that cannot be. */
+/* Turns the packet into a reset and sends it back; TC_ACT_SHOT if that fails. */
 static __always_inline int answer_reset(struct __sk_buff *skb, struct segment *s)
 {
 	struct answer answer = {};

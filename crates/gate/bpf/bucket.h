@@ -5,7 +5,7 @@
  */
 #pragma once
 
-/* How often a charge is tried while others change the word. */
+/* How often a charge is tried while other CPUs or user space change the word. */
 #define GATE_TRIES 16
 
 enum outcome { ADMITTED, REFUSED, CONTENDED };
@@ -49,7 +49,7 @@ static __always_inline enum outcome charge_word(u64 *word, u64 interval_ns, u64 
 	return CONTENDED;
 }
 
-/* A connection at `now`. */
+/* Charges a connection at `now`; CONTENDED where the slot has no word. */
 static __always_inline enum outcome charge(u32 slot, u64 interval_ns, u64 tolerance_ns, u64 now)
 {
 	struct gate_word *word = bpf_map_lookup_elem(&words, &slot);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * What a handshake without state remembers is in the sequence number of the SYN-ACK, which comes back
- * with every segment of the client until something is answered:
+ * A SYN cookie: a handshake without state keeps what it must remember in the sequence number of the SYN-ACK,
+ * and every segment of the client acknowledges that number until the server has sent something:
  *
  *   31..27  of a MAC of both ends and the time
  *   26..9   of a MAC of these, of the client's first sequence number, and of what follows
@@ -10,24 +10,25 @@
  *    3      explicit congestion notification
  *    2..0   the largest segment it takes, from a table
  *
- * The first part tells a later segment of a connection, which must wait until the first one has come
- * again, from one that is not ours. Whoever guesses has to guess both. Reads `keys` and `segments`.
- * The MAC is SipHash-2-4.
+ * The first MAC alone is valid in a later segment of a connection of ours, which must wait until its client
+ * has retransmitted the first one. A forger has to guess both MACs. Reads `keys` and `segments`. The MAC is
+ * SipHash-2-4.
  */
 #pragma once
 
 #define GATE_NO_SCALE 15
-/* A cookie holds while this part of the clock is the same, or one more: 69 to 137 s. */
+/* An epoch is the clock shifted by this. A cookie is valid in its own epoch and the next one: 69 to 137 s. */
 #define GATE_EPOCH_SHIFT 36
 
 struct offer {
-	u16 largest; /* segment */
+	u16 largest; /* segment: the MSS */
 	u8 scale;
 	u8 sack;
 	u8 ecn;
 };
 
-/* The largest segments that a cookie can name: an array would be a section of its own. */
+/* The segment sizes that a cookie can name. They are packed into two words because the compiler would
+ * put an array into a section of its own. */
 static __always_inline u16 largest_segment(u32 place)
 {
 	const u64 low = 536ULL | 1220ULL << 16 | 1360ULL << 32 | 1400ULL << 48;
@@ -129,12 +130,12 @@ static __always_inline u32 make_cookie(const struct segment *s, const struct off
 			 keep_offer(offer));
 }
 
-/* What a cookie proves, where it does not prove an offer. */
-enum { NOT_OURS = -1, LATER = -2 /* of a connection that is ours, but its first segment is missing */ };
+/* The result of a check that does not give an offer. */
+enum { NOT_OURS = -1, LATER = -2 /* the connection is ours, but its first segment is missing */ };
 
-/* What the segment in `segments` proves: the nine bits that are kept of an offer, or NOT_OURS or LATER.
- * A function of its own to the verifier, which would otherwise look at all that follows once for each way
- * through it. */
+/* What the cookie of the segment in `segments` proves: the nine bits that are kept of the client's
+ * offer, NOT_OURS or LATER. A global function: the verifier checks it once by itself. Inlined, it would
+ * be followed by one walk through all later code for each path through it. */
 __noinline int check_cookie(void)
 {
 	struct gate_key *key;

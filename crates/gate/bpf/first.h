@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * What becomes of the first request of a connection, whose client has proven its address: the same as
- * `forebay_policy::Policy::first_connection` and, behind it, `first_request`, and a test holds them against one
- * another. What is charged here is in `charged`, so that user space does not charge it again. What is answered here
- * has no connection at all: its client has one that is over, and is led to its end by what is in `refused`.
- * Reads `control`, `segments`, `found` and the tables, reads and writes `words`, `pending` and `refused`, writes
- * `charged`, `ignored`, `firsts`, `tallies` and `replies`. Verdicts: drop, SEND_RESET, SEND_REPLY, or nothing.
+ * The judgement on the first request of a connection, whose client has proven its address: the same as
+ * `forebay_policy::Policy::first_connection` and, behind it, `first_request`; a test compares them. A
+ * request that is charged here is in `charged`, so that user space does not charge it again. A request that
+ * is answered here has no connection on the server: the client sees one that the server has closed, and
+ * `refused` has what is needed to bring it to its end. Reads `control`, `segments`, `found` and the tables,
+ * reads and writes `words`, `pending` and `refused`, writes `charged`, `ignored`, `firsts`, `tallies` and
+ * `replies`. Verdicts: drop, SEND_RESET, SEND_REPLY, or nothing.
  */
 #pragma once
 
-/* What is told of a first request. From FIRST_DROP on it is refused. */
+/* The judgement on a first request. From FIRST_DROP on it is refused. */
 enum judgement {
 	FIRST_GOES,
 	FIRST_CHARGED,
@@ -20,30 +21,30 @@ enum judgement {
 	FIRST_ANSWER,
 };
 
-/* What the program `reply` is to send. */
+/* What the programs `reply`, `serve` and `send_answer` send. */
 struct reply {
 	u32 sequence, acknowledged;
-	u32 page; /* or NO_PAGE: nothing but an acknowledgement */
+	u32 page; /* or NO_PAGE: an acknowledgement only */
 	u32 marks; /* GATE_REFUSED_… */
 	u32 slot; /* of the rule that refuses */
 	u32 is_reset;
-	u32 ends; /* the reset is for the server, too, which has the connection */
+	u32 ends; /* the server, which has the connection, gets a reset, too */
 	/* for the programs that answer from the cache (serve.h) */
 	u32 kept;     /* of the client's offer, as its cookie has it */
 	u32 rank;     /* with RANK_WAITS */
-	u32 listener; /* by which answers are found; 0: none may be given; or LISTENER_LOST */
-	u32 requests; /* that were answered on the connection before; 0: it is none yet */
-	u32 object;   /* to be sent, or GATE_NO_SLOT: nothing but a head of TCP */
-	u32 number;   /* of its answer */
+	u32 listener; /* by which answers are found; 0: no answer may be given; or LISTENER_LOST */
+	u32 requests; /* answered on the connection before this one; 0: there is no connection yet */
+	u32 object;   /* to send, or GATE_NO_SLOT: a TCP header only */
+	u32 number;   /* of the answer that the object belongs to */
 	u32 sends;    /* GATE_SERVED_… */
 };
 
 #define NO_PAGE (~0U)
-/* In the place of the number of a listener: nothing is known of the connection any more. */
+/* In the place of a listener's number: the entry of the connection in `served` has been evicted. */
 #define LISTENER_LOST (~0U)
 
-/* Of a client whose request was refused so much more is acknowledged, in bytes: what it sends before it has read the
- * answer. Whoever goes on gets a reset. */
+/* The bytes, from the refused request on, that are still acknowledged: what the client sends before it
+ * has read the answer. A client that sends more gets a reset. */
 #define MOST_MORE 65536
 
 struct {
@@ -53,7 +54,7 @@ struct {
 	__type(value, struct reply);
 } replies SEC(".maps");
 
-/* A rule with this slot says GATE_DO_… */
+/* Puts a refusal by the rule with this slot into `replies`; returns the judgement for `what` (GATE_DO_…). */
 static __always_inline int refuse_as(u8 what, u32 page, u32 slot)
 {
 	u32 zero = 0;
@@ -75,7 +76,8 @@ static __always_inline int refuse_as(u8 what, u32 page, u32 slot)
 	}
 }
 
-/* By the rules that ask for addresses only. A function of its own, as `rank_of` is. */
+/* Judges the connection of the segment in `segments` by the rules that ask for addresses only. A global
+ * function, as `rank_of` is. */
 __noinline int judge_connection(void)
 {
 	struct decision decision = {};
@@ -107,7 +109,8 @@ __noinline int judge_connection(void)
 	if (known && known->state == GATE_CHARGED && known->slot == limit->slot &&
 	    known->sequence + 1 == s->sequence)
 		return FIRST_GOES;
-	/* it should have been charged, and was not: user space does that first */
+	/* the SYN should have been charged, and was not: user space must charge the connection before
+	 * the request */
 	if (limit->over != GATE_DO_ANSWER && !alone)
 		return FIRST_LEFT;
 	now = bpf_ktime_get_ns();
@@ -125,19 +128,19 @@ __noinline int judge_connection(void)
 	}
 }
 
-/* How much too early a request may come if its rule's rate has been moved to this interval: as many at once as the rule
- * says. */
+/* The tolerance of a rule whose rate the agent has moved to this interval: the burst stays the number of
+ * requests that the rule says. */
 static __always_inline u64 moved_tolerance(const struct gate_url_rule *rule, u64 interval_ns)
 {
 	u64 more = rule->interval_ns ? rule->tolerance_ns / rule->interval_ns : 0;
 
 	if (!more)
 		return 0;
-	/* as much as there can be, where the product is too large */
+	/* the product saturates */
 	return (interval_ns >> 32) * more >> 32 ? ~0ULL : interval_ns * more;
 }
 
-/* The request is charged to its rule's bucket. */
+/* Charges the request to its rule's bucket. */
 static __always_inline int charge_request(const struct segment *s, const struct gate_url_rule *rule, u64 now)
 {
 	struct gate_word *word = bpf_map_lookup_elem(&words, &rule->slot);
@@ -146,7 +149,8 @@ static __always_inline int charge_request(const struct segment *s, const struct 
 	struct gate_tally *numbers = tally(rule->slot);
 	u64 interval_ns = rule->interval_ns, tolerance_ns = rule->tolerance_ns, moved_ns;
 
-	/* it comes again: the stack has not taken it, because a queue was full, or a firewall came between */
+	/* a retransmission: the stack has not taken the segment, because a queue was full or a firewall
+	 * dropped it */
 	if (before && before->slot == note.slot && before->sequence == note.sequence)
 		return FIRST_CHARGED;
 	if (!word)
@@ -170,7 +174,7 @@ static __always_inline int charge_request(const struct segment *s, const struct 
 	}
 }
 
-/* Whether user space says that a rule has as many requests at once as it may. */
+/* Whether user space says that the rule's limit of requests at once is reached. */
 static __always_inline bool is_busy(u32 slot, u64 now)
 {
 	struct gate_word *word = bpf_map_lookup_elem(&words, &slot);
@@ -178,7 +182,8 @@ static __always_inline bool is_busy(u32 slot, u64 now)
 	return word && *(volatile u64 *)&word->full_until > now;
 }
 
-/* By all rules, in the order in which user space asks them: those that `rank_of` has found. */
+/* Judges the request by the rules that `rank_of` has found, in the order in which user space applies
+ * them: action, requests at once, rate. */
 __noinline int judge_request(void)
 {
 	struct gate_url_rule *rule;
@@ -226,7 +231,7 @@ __noinline int judge_request(void)
 	return rule->over == GATE_DO_ALLOW ? FIRST_GOES : charge_request(s, rule, now);
 }
 
-/* Whether the request in `texts` is one for a head without content: its method is known, whatever follows. */
+/* Whether the request in `texts` has the method HEAD, whatever follows the method. */
 static __always_inline bool is_of_head(void)
 {
 	u32 zero = 0;
@@ -239,13 +244,14 @@ static __always_inline bool is_of_head(void)
 	       known->bytes[TEXT_METHOD * TEXT_BYTES + 3] == 'D';
 }
 
-/* The number behind all that the client has sent so far, and behind its FIN. */
+/* The sequence number that follows this segment: its data and its FIN. */
 static __always_inline u32 behind(const struct segment *s)
 {
 	return s->sequence + s->data_bytes + !!(s->flags & TCP_FIN);
 }
 
-/* The page with this number, as it is in force. It is written anew a second later at the earliest. */
+/* The page with this number in the half that is in force. User space overwrites it a second later at the
+ * earliest. */
 static __always_inline struct gate_page *page_of(u32 number)
 {
 	u32 zero = 0, place;
@@ -257,7 +263,7 @@ static __always_inline struct gate_page *page_of(u32 number)
 	return bpf_map_lookup_elem(&pages, &place);
 }
 
-/* Begins the answer with the page in `replies`; whether the client's window has room for it. */
+/* Prepares the answer with the page in `replies`; whether the client's window has room for it. */
 static __always_inline bool begin_answer(const struct segment *s, u32 scale)
 {
 	u32 zero = 0, bytes, window = bpf_ntohs(s->tcp.window);
@@ -286,8 +292,9 @@ static __always_inline bool begin_answer(const struct segment *s, u32 scale)
 	return true;
 }
 
-/* What becomes of the first request in `segments`, as rules say; its client's window has this scale. `judgement` is what
- * `judge_connection` has said: called from here, it would lie deeper on the stack. TC_ACT_UNSPEC if it may go on. */
+/* The verdict on the request in `segments`, whose client scales its window by `scale`; TC_ACT_UNSPEC if
+ * the request is not refused. `judgement` is the result of `judge_connection`, which the caller calls:
+ * called from here, it would lie deeper on the stack. */
 __noinline int judge_first(int judgement, u32 scale)
 {
 	struct gate_tally *rule = 0;
@@ -304,7 +311,7 @@ __noinline int judge_first(int judgement, u32 scale)
 	if (by_request)
 		judgement = judge_request();
 	f->judgement = judgement;
-	/* a connection of before may have left one */
+	/* an earlier connection with the same four-tuple may have left one */
 	if (judgement != FIRST_CHARGED)
 		bpf_map_delete_elem(&charged, &s->tuple);
 	switch (judgement) {
@@ -332,7 +339,7 @@ __noinline int judge_first(int judgement, u32 scale)
 			rule->dropped += 1;
 		return TC_ACT_SHOT;
 	}
-	/* an error of HTTP is none to others */
+	/* only a client of plain HTTP/1 understands a page */
 	if (judgement == FIRST_ANSWER && f->answers && begin_answer(s, scale)) {
 		count_first(GATE_FIRST_ANSWERED);
 		if (rule)
@@ -345,8 +352,9 @@ __noinline int judge_first(int judgement, u32 scale)
 	return SEND_RESET;
 }
 
-/* Whether this is a segment of a client whose first request was answered here: it acknowledges what was before the
- * answer, the answer, or its FIN, too. That is more than a cookie proves. */
+/* The entry of the connection, if its request was refused with a page and the segment acknowledges a
+ * number that the client can have: the one before the answer, the end of its data, or its FIN. This
+ * proves more than a cookie does. */
 static __always_inline struct gate_refused *note_of_answer(const struct segment *s)
 {
 	struct gate_refused *note = bpf_map_lookup_elem(&refused, &s->tuple);
@@ -358,7 +366,8 @@ static __always_inline struct gate_refused *note_of_answer(const struct segment 
 	return note;
 }
 
-/* What becomes of a segment behind an answer. Until the client has acknowledged the answer it gets it again. */
+/* The verdict on a segment behind a page. Until the client has acknowledged the page, each further
+ * segment of data or FIN has it sent again. */
 static __always_inline int go_on_after_answer(const struct segment *s, const struct gate_refused *note)
 {
 	u32 zero = 0;

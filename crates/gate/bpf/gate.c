@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * Hook: TC ingress, on every interface that holds our addresses: `gate` by a TCX link, which vanishes with the
- * process (Linux 6.6), or `forebay_gate` by a filter at clsact, which does not. Minimum kernel: 6.1, the
- * oldest that it was tried on; `answer`, `complete` and `reply` are loaded for the rung `full` only, which needs 6.9;
- * `serve_on`, `serve` and `send_answer` where requests are answered from the cache.
- * Maps: maps.h. Verdicts: TC_ACT_SHOT (silence), a redirect of what the packet was turned into (a reset), and
- * TC_ACT_UNSPEC, which leaves the packet as it is to whatever comes next.
+ * Hook: TC ingress, on every interface that holds our addresses: `gate` by a TCX link, which vanishes with
+ * the process (Linux 6.6), or `forebay_gate` by a filter at clsact, which does not. Minimum kernel: 6.1,
+ * the oldest that it was tried on; `answer`, `complete` and `reply` are loaded for the rung `full` only,
+ * which needs 6.9; `serve_on`, `serve` and `send_answer` where requests are answered from the cache.
+ * Maps: maps.h. Verdicts: TC_ACT_SHOT (drop), a redirect of the packet that replaced the received one (a
+ * reset, a SYN-ACK, an answer), and TC_ACT_UNSPEC, which leaves the packet as it is to the next program or
+ * the stack.
  *
- * Most packets belong to connections that are there: they cost the reading of two heads, one bit of
- * `ports` and, with charges at the handshake, one look into `pending`.
+ * Most packets belong to established connections: each costs the reading of its IP and TCP headers, one bit
+ * of `ports` and, with charges at the handshake, one lookup in `pending`.
  */
 #include <stdbool.h>
 #include <linux/types.h>
@@ -87,7 +88,8 @@ int gate(struct __sk_buff *skb)
 	return verdict == SEND_RESET ? answer_reset(skb, &segment) : verdict;
 }
 
-/* What is attached as a filter: it stays when the process is killed, but judges nothing then. */
+/* The program that is attached as a clsact filter. The filter stays when the process is killed, but then
+ * `programs` is empty, so the tail call fails and every packet passes. */
 SEC("tc")
 int forebay_gate(struct __sk_buff *skb)
 {
@@ -109,7 +111,8 @@ int answer(struct __sk_buff *skb)
 	if (!set || !segment || !read_segment(skb, segment))
 		return TC_ACT_UNSPEC;
 	verdict = answer_syn(skb, segment, set);
-	/* what cannot be answered here; data in a SYN would come past the rules, and comes again without it */
+	/* a SYN that cannot be answered here. Data in it would bypass the rules, so it is dropped: the client
+	 * retransmits the SYN without data. */
 	if (verdict == TC_ACT_UNSPEC && set->watches && set->judges && is_of_others(segment)) {
 		if (segment->data_bytes)
 			return TC_ACT_SHOT;
@@ -134,7 +137,7 @@ int watch_first(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
-/* What may complete a handshake that began with such an answer. */
+/* A segment that may complete a handshake whose SYN-ACK came from `answer`. */
 SEC("tc")
 int complete(struct __sk_buff *skb)
 {
@@ -166,7 +169,7 @@ int complete(struct __sk_buff *skb)
 	return TC_ACT_SHOT;
 }
 
-/* What `complete` has decided to send. */
+/* Sends what `complete` or `serve_on` has put into `replies`. */
 SEC("tc")
 int reply(struct __sk_buff *skb)
 {
@@ -215,7 +218,8 @@ int serve_on(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
-/* A request that rules have let through. */
+/* A first or later request that the rules admitted: answered from the cache, or else its connection is
+ * made. */
 SEC("tc")
 int serve(struct __sk_buff *skb)
 {
@@ -230,7 +234,7 @@ int serve(struct __sk_buff *skb)
 	if (!set || !segment || !reply)
 		return TC_ACT_SHOT;
 	if (reply->listener == LISTENER_LOST) {
-		/* the stack resets it */
+		/* the stack has no such connection, and resets it */
 		count_serve(GATE_SERVE_LOST);
 		return TC_ACT_UNSPEC;
 	}
@@ -241,7 +245,7 @@ int serve(struct __sk_buff *skb)
 	return connect_after_all(skb, segment, reply, set);
 }
 
-/* What `serve` and `serve_on` have decided to send. */
+/* Sends what `serve` or `serve_on` has put into `replies`. */
 SEC("tc")
 int send_answer(struct __sk_buff *skb)
 {

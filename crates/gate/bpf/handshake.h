@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * The charge when a handshake completes: the SYN has only looked at the bucket, and whoever sends the
- * acknowledgement that the kernel waits for has received the SYN-ACK, so its address is its own. What the
- * kernel waits for is in the request socket (Linux 5.9 shows it), or in the kernel's own SYN cookie.
- * A connection without an entry in `pending` is left to user space, which charges it.
- * Reads and writes `pending` and `words`, writes `ignored`, `counts` and `tallies`. Verdicts: drop,
- * SEND_RESET, or nothing.
+ * The charge when a handshake completes. At the SYN the bucket is only looked at; a client that sends the
+ * acknowledgement that the kernel waits for has received the SYN-ACK, so its address is not forged. The
+ * number that the kernel waits for is in the request socket (Linux 5.9 shows it), or in the kernel's own
+ * SYN cookie. A connection without an entry in `pending` is left to user space, which charges it. Reads and
+ * writes `pending` and `words`, writes `ignored`, `counts` and `tallies`. Verdicts: drop, SEND_RESET, or
+ * nothing.
  */
 #pragma once
 
-/* As far as we look into it; where the field lies, the kernel says at loading. */
+/* The part of the kernel's struct that is read here. The loader takes the field's offset from the
+ * kernel's BTF. */
 struct tcp_request_sock {
 	u32 snt_isn;
 } __attribute__((preserve_access_index));
 
-/* Whether a segment for a socket that listens has a SYN cookie of the kernel, which has given some lately. */
+/* Whether a segment for a listening socket acknowledges a SYN cookie that the kernel has sent lately. */
 static __always_inline bool is_of_kernel(struct bpf_sock *socket, struct segment *s)
 {
 	return !bpf_tcp_check_syncookie(socket, s->is_v4 ? (void *)&s->ip4 : (void *)&s->ip6,
@@ -42,15 +43,15 @@ static __always_inline bool is_proven(struct __sk_buff *skb, struct segment *s)
 	return proven;
 }
 
-/* Charges the connection whose note this is: its client has proven its address. TC_ACT_UNSPEC if it may
- * go on. */
+/* Charges the connection of this entry, whose client has proven its address; TC_ACT_UNSPEC if it is
+ * admitted. */
 static __always_inline int charge_proven(const struct segment *s, struct gate_pending *known)
 {
 	struct gate_tally *rule;
 	enum outcome outcome;
 	u64 now;
 
-	/* two segments of one connection, on two CPUs */
+	/* two segments of one connection may arrive on two CPUs: only one charges */
 	if (__sync_val_compare_and_swap(&known->state, GATE_LOOKED, GATE_CHARGING) != GATE_LOOKED)
 		return TC_ACT_UNSPEC;
 	now = bpf_ktime_get_ns();
@@ -61,7 +62,7 @@ static __always_inline int charge_proven(const struct segment *s, struct gate_pe
 		return TC_ACT_UNSPEC;
 	}
 	known->state = GATE_LOOKED;
-	/* not charged: user space does that */
+	/* left to user space, which charges the connection */
 	if (outcome == CONTENDED)
 		return TC_ACT_UNSPEC;
 	ignore_client(s, known->ignore_ns, now);
@@ -78,7 +79,7 @@ static __always_inline int charge_proven(const struct segment *s, struct gate_pe
 	return TC_ACT_SHOT;
 }
 
-/* The note of the connection that this segment begins, if it is to be charged. */
+/* The entry of the connection whose first segment behind the SYN this is, if it is not charged yet. */
 static __always_inline struct gate_pending *note_of(const struct segment *s)
 {
 	struct gate_pending *known = bpf_map_lookup_elem(&pending, &s->tuple);

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * Where TLS begins, from the first segment of data to the name of the server, as far as it stands there
- * plainly: the same as `forebay_policy::first::FirstHello::read`, and a test holds the two against one
- * another. The hello may be longer than the segment. Reads `segments`, writes `texts`.
+ * The server name of a TLS ClientHello, where the first segment of data has it in plain form: the same as
+ * `forebay_policy::first::FirstHello::read`; a test compares the two. The hello may be longer than the
+ * segment. Reads `segments`, writes `texts`.
  */
 #pragma once
 
 #define MOST_EXTENSIONS 40
 #define MOST_SESSION 32
 
-/* Places in the packet. */
+/* Offsets in the packet. */
 struct hello {
 	struct __sk_buff *skb;
 	u32 at;
 	u32 end;
-	u32 name; /* behind the length of its extension; 0 as long as it is not found */
+	u32 name; /* the content of the extension server_name; 0 until it is found */
 	u32 bytes;
 };
 
-/* -1 if it does not lie before the end. */
+/* The next byte of the hello, or -1 at its end. */
 static __always_inline int hello_byte(struct hello *h)
 {
 	u8 byte;
@@ -55,7 +55,7 @@ static long try_extension(u32 turn, struct hello *h)
 	return 0;
 }
 
-/* To the extension with the name; whether it is there, whole. */
+/* Finds the extension with the server's name; whether the segment has all of it. */
 static __always_inline bool find_name(struct hello *h, u32 data_bytes)
 {
 	u32 start = h->at, left, in_hello;
@@ -64,7 +64,7 @@ static __always_inline bool find_name(struct hello *h, u32 data_bytes)
 
 	if (data_bytes < sizeof(head) || bpf_skb_load_bytes(h->skb, start, head, sizeof(head)))
 		return false;
-	/* a record with a handshake, and in it a hello */
+	/* a record of type handshake, and in it a ClientHello */
 	if (head[0] != 22 || head[1] != 3 || head[5] != 1)
 		return false;
 	left = (u32)head[3] << 8 | head[4];
@@ -77,7 +77,7 @@ static __always_inline bool find_name(struct hello *h, u32 data_bytes)
 	if (left > data_bytes - sizeof(head))
 		left = data_bytes - sizeof(head);
 	h->end = start + sizeof(head) + left;
-	/* version and random number */
+	/* skip version and random number */
 	h->at = start + sizeof(head) + 34;
 	some = hello_byte(h);
 	if (some < 0 || some > MOST_SESSION)
@@ -100,7 +100,7 @@ static __always_inline bool find_name(struct hello *h, u32 data_bytes)
 	return h->name && h->name + h->bytes <= h->end;
 }
 
-/* Whether the segment begins as TLS does: a record with a handshake. */
+/* Whether the segment begins with a TLS record of type handshake. */
 static __always_inline bool begins_tls(struct __sk_buff *skb, const struct segment *s)
 {
 	u8 head[2] = {};
@@ -111,8 +111,8 @@ static __always_inline bool begins_tls(struct __sk_buff *skb, const struct segme
 	return head[0] == 22 && head[1] == 3;
 }
 
-/* Reads the segment in `segments`; whether the host is known then, as that of a request would be. A function of
- * its own, as `read_request` is. */
+/* Reads the segment in `segments` and puts the server's name where `read_request` puts the host; whether
+ * there is one. A global function, as `read_request` is. */
 __noinline int read_hello(struct __sk_buff *skb)
 {
 	u32 zero = 0, bytes;
@@ -132,7 +132,7 @@ __noinline int read_hello(struct __sk_buff *skb)
 	list = hello_number(&h);
 	kind = hello_byte(&h);
 	length = hello_number(&h);
-	/* one name, and nothing else */
+	/* a list of exactly one name, of type host_name */
 	if (kind || length < 1 || length > MOST_HOST || list != length + 3 ||
 	    h.bytes != (u32)length + 5)
 		return 0;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * Whether a segment is as its client has sent it. The stack looks at the checksum behind us: whatever is answered here
- * has to be looked at here. Reads `segments`, overwrites the data in `texts`. Needs Linux 5.8 (bpf_csum_level).
+ * Verification of a segment's checksum. The stack verifies it only after this hook, so a segment that is
+ * answered here has to be verified here. Reads `segments`, overwrites the data in `texts`. Needs Linux 5.8
+ * (bpf_csum_level).
  */
 #pragma once
 
-/* So many bytes are summed up at once. */
+/* The bytes that one turn of the loop sums up. */
 #define SUMMED 512
 
 struct summing {
@@ -26,7 +27,7 @@ static long sum_part(u32 turn, struct summing *sum)
 	(void)turn;
 	if (!bytes)
 		return 1;
-	/* what is behind the last byte counts nothing */
+	/* zeros behind the last byte add nothing to the sum */
 	if (bytes < SUMMED)
 		__builtin_memset(room->data, 0, SUMMED);
 	bytes = ((bytes - 1) & (SUMMED - 1)) + 1;
@@ -45,7 +46,7 @@ static long sum_part(u32 turn, struct summing *sum)
 	return 0;
 }
 
-/* A function of its own, as `rank_of` is. */
+/* Whether the checksum of the segment in `segments` is right. A global function, as `rank_of` is. */
 __noinline int is_intact(struct __sk_buff *skb)
 {
 	struct summing sum = { .skb = skb };
@@ -53,7 +54,7 @@ __noinline int is_intact(struct __sk_buff *skb)
 	struct segment *s;
 	u32 zero = 0, of_pseudo;
 
-	/* the device has done it */
+	/* the device has verified it */
 	if (bpf_csum_level(skb, BPF_CSUM_LEVEL_QUERY) >= 0)
 		return 1;
 	s = bpf_map_lookup_elem(&segments, &zero);
@@ -64,7 +65,9 @@ __noinline int is_intact(struct __sk_buff *skb)
 	sum.left = s->tcp.doff * 4 + s->data_bytes;
 	pseudo_of(&pseudo, s->tuple.client, s->tuple.local, s->is_v4, sum.left);
 	of_pseudo = bpf_csum_diff(0, 0, (void *)&pseudo, sizeof(pseudo), 0);
-	/* it comes from this machine, or several were put together: then the device computes it when it goes out */
+	/* CHECKSUM_PARTIAL: the segment comes from this machine, or GRO has merged several; the field
+	 * holds the sum of the pseudo header only, because the device would compute the rest when
+	 * sending */
 	if (s->tcp.check == (u16)fold(of_pseudo))
 		return 1;
 	sum.sum = of_pseudo;

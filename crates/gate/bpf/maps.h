@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * Every map. Tables of rules are made by the server, one set for each policy, and put into the outer
- * maps; the others are made with the program and keep what they hold.
+ * Every map. The server creates the tables of rules, one set for each policy, and puts them into the outer
+ * maps. The other maps are created with the program and keep their content when the policy changes.
  */
 #pragma once
 
@@ -13,7 +13,7 @@ struct {
 	__type(value, struct gate_control);
 } control SEC(".maps");
 
-/* By port, as the machine has it: whether anybody listens there. */
+/* A bit for each port, in host byte order: whether SYNs to it are judged. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1024);
@@ -28,8 +28,8 @@ struct {
 	__type(value, struct gate_sockets);
 } listeners SEC(".maps");
 
-/* The addresses of this machine: a listener on every address is found for packets that are only passed
- * on, too. */
+/* The addresses of this machine. A lookup finds a listener on every address for forwarded packets, too,
+ * so the destination is checked against these. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -47,7 +47,8 @@ struct key6 {
 	u8 address[16];
 };
 
-/* By size: clang describes a type only forward that is named in an inner map alone. */
+/* Inner maps give key and value by size: clang emits a mere forward declaration for a type that only an
+ * inner map names. */
 struct clients4 {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -104,8 +105,8 @@ struct patterns {
 	__uint(value_size, sizeof(struct gate_pattern));
 };
 
-/* Which rules may match, by the network that a client is in: the longest prefix knows those of all
- * around it. */
+/* Which rules may match a client, by its network: the longest prefix has the rules of all networks that
+ * contain it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, GATE_TABLES);
@@ -134,8 +135,8 @@ struct {
 	__array(values, struct rules);
 } tables_rules SEC(".maps");
 
-/* The same for rules that give classes to first requests: those that ask for a path and for no network of
- * clients are found by the path. */
+/* The tables of rules for first requests. A rule that asks for a path and for no network of clients is
+ * found by the path, the others by the client's network. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, GATE_TABLES);
@@ -157,7 +158,7 @@ struct {
 	__array(values, struct paths);
 } tables_url_paths SEC(".maps");
 
-/* The same rules once more, for hellos of TLS: all of them by network. */
+/* The same rules for ClientHellos of TLS, which have no path: all of them by the client's network. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, GATE_TABLES);
@@ -208,7 +209,7 @@ struct {
 	__type(value, struct gate_key);
 } keys SEC(".maps");
 
-/* The slots of classes, by table and rank. */
+/* The slot of each class in `words` and `tallies`, by table and rank. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, GATE_TABLES * GATE_RANKS);
@@ -223,7 +224,7 @@ struct {
 	__type(value, struct gate_turns);
 } turns SEC(".maps");
 
-/* First requests, by the rank that was told; the last are those that it could not be told of. */
+/* The number of first requests by rank; the last entry is for those whose rank could not be determined. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, GATE_UNJUDGED + 1);
@@ -231,7 +232,7 @@ struct {
 	__type(value, u64);
 } judged SEC(".maps");
 
-/* Buckets, by slot. The server maps them into its memory. */
+/* The buckets, by slot. The server maps them into its memory. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -254,7 +255,7 @@ struct {
 	__type(value, struct gate_pending);
 } pending SEC(".maps");
 
-/* Until when (CLOCK_MONOTONIC, ns) a client is ignored: an IPv4 address or an IPv6 /64. */
+/* Ignored clients, an IPv4 address or an IPv6 /64 each, with the end of that time (CLOCK_MONOTONIC, ns). */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, GATE_IGNORED);
@@ -269,7 +270,7 @@ struct {
 	__type(value, u64);
 } counts SEC(".maps");
 
-/* The maps that follow are there on the rung `full` only. */
+/* The maps that follow exist on the rung `full` only. */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -278,7 +279,8 @@ struct {
 	__type(value, struct gate_page);
 } pages SEC(".maps");
 
-/* Whoever is forgotten gets a reset of the stack for its FIN. */
+/* Connections whose request was refused with a page. A client whose entry was evicted gets a reset from
+ * the stack in answer to its FIN. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, GATE_REFUSED);
@@ -293,8 +295,8 @@ struct {
 	__type(value, struct gate_charged);
 } charged SEC(".maps");
 
-/* Connections to another server whose handshake only the stack can complete: the sequence number of the SYN. Their first
- * data is judged where it comes. */
+/* Connections to another server whose handshake only the stack can complete, with the sequence number of
+ * the SYN. Their first data is judged when it arrives. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, GATE_WATCHED);
@@ -309,7 +311,8 @@ struct {
 	__type(value, u64);
 } firsts SEC(".maps");
 
-/* The maps that follow are there where requests are answered from the cache only; the server says how large they are. */
+/* The maps that follow exist only where requests are answered from the cache. The server sets their
+ * sizes at loading. */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -340,7 +343,7 @@ struct {
 	__type(value, struct gate_date);
 } dates SEC(".maps");
 
-/* Names of fields in small letters, with zeros behind them: what they mean (GATE_FIELD_…). */
+/* The meaning (GATE_FIELD_…) of a header field, by its name in lower case, padded with zeros. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 128);
@@ -348,7 +351,8 @@ struct {
 	__type(value, u32);
 } fields SEC(".maps");
 
-/* What is forgotten gets a reset. */
+/* Connections that had answers from the cache and have no socket. A client whose entry was evicted gets
+ * a reset. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
@@ -368,8 +372,9 @@ struct {
 	__type(value, u64);
 } serves SEC(".maps");
 
-/* By GATE_ANSWER, GATE_COMPLETE and the others, as far as they are loaded. The kernel empties it when no process holds it
- * any more, whatever is attached: then nothing is judged. */
+/* The programs for tail calls, by GATE_ANSWER, GATE_COMPLETE and the others, as far as they are loaded.
+ * The kernel empties a PROG_ARRAY when no process holds it any more, even while a filter is attached:
+ * then nothing is judged. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, GATE_PROGRAMS);
@@ -377,7 +382,7 @@ struct {
 	__uint(value_size, sizeof(u32));
 } programs SEC(".maps");
 
-/* Is never made: it has clang describe what a test compares. */
+/* A struct that is never used: with it clang describes the types that a test compares. */
 struct gate_shapes {
 	struct gate_list list;
 	struct gate_entry entry;
@@ -401,7 +406,8 @@ struct {
 	__type(value, struct gate_shapes);
 } shapes SEC(".maps");
 
-/* One more of `what`. Of a CPU's own numbers only programs on it write, one at a time. */
+/* Adds one to `what`. The map is per CPU, and programs on one CPU run one at a time, so no atomic is
+ * needed. */
 static __always_inline void count(u32 what)
 {
 	u64 *number = bpf_map_lookup_elem(&counts, &what);
@@ -410,7 +416,7 @@ static __always_inline void count(u32 what)
 		*number += 1;
 }
 
-/* One more first request, or segment behind one. */
+/* Adds one to `what` of first requests and the segments behind them. */
 static __always_inline void count_first(u32 what)
 {
 	u64 *number = bpf_map_lookup_elem(&firsts, &what);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * The options of a TCP head. Reads `segments`, writes `options`.
+ * The options of a TCP header. Reads `segments`, writes `options`.
  */
 #pragma once
 
-/* What is offered: the scale that the kernel takes for its own largest buffer. */
+/* The window scale that is offered: the one that the kernel uses for its largest buffer. */
 #define OUR_SCALE 7
 
 #define OPTION_END 0
@@ -14,7 +14,7 @@
 #define OPTION_SACK 4
 #define OPTION_TIMES 8
 
-/* Four bytes each, with OPTION_PAD in front. */
+/* Options with OPTION_PAD in front, so that each fills four bytes, or the first four of a timestamp. */
 #define PADDED_SACK 0x01010402
 #define PADDED_SCALE (0x01030300 | OUR_SCALE)
 #define PADDED_TIMES 0x0101080a
@@ -24,7 +24,7 @@ struct options {
 	u8 bytes[128];
 	u32 end;
 	u32 at;
-	u32 value, echo; /* times */
+	u32 value, echo; /* of the timestamp option: TSval and TSecr */
 	u16 largest;
 	u8 scale;
 	u8 has_times;
@@ -80,8 +80,8 @@ static long read_option(u32 turn, struct options **context)
 	return 0;
 }
 
-/* Takes the options of the segment in `segments` apart; whether they could be read. A function of its own,
- * as `rank_of` is. */
+/* Parses the options of the segment in `segments`; whether they could be read. A global function, as
+ * `rank_of` is. */
 __noinline int parse_options(struct __sk_buff *skb)
 {
 	u32 zero = 0, bytes;
@@ -112,7 +112,7 @@ static __always_inline struct options *read_options(struct __sk_buff *skb)
 	return parse_options(skb) ? bpf_map_lookup_elem(&options, &zero) : 0;
 }
 
-/* As the kernel's own, in milliseconds. */
+/* The value of a timestamp option: milliseconds, as the kernel's own. */
 static __always_inline u32 time_of(u64 now)
 {
 	return now / 1000000;

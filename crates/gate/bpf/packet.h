@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * From a packet to the four-tuple, the flags and the numbers of a TCP segment. Writes GATE_LEFT_… into
- * `counts` for TCP that it does not take apart: IP options, extension headers, fragments.
+ * Parses a packet into the four-tuple, the flags and the numbers of a TCP segment. Counts TCP that it does
+ * not parse as GATE_LEFT_… in `counts`: IP options, extension headers, fragments.
  */
 #pragma once
 
 struct segment {
 	struct gate_tuple tuple;
-	u32 sequence; /* as the machine has them */
+	u32 sequence; /* both numbers in host byte order */
 	u32 acknowledged;
 	u16 ip_bytes; /* 20 or 40 */
 	u16 data_bytes;
 	u8 is_v4;
 	u8 flags;
-	/* as they came, for the check of a cookie */
+	/* the headers as received, for the check of a cookie */
 	union {
 		struct iphdr ip4;
 		struct ipv6hdr ip6;
@@ -21,7 +21,7 @@ struct segment {
 	struct tcphdr tcp;
 };
 
-/* For programs that need their stack for more. */
+/* The segment of programs that need their stack for other things. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -37,7 +37,7 @@ struct {
 #define TCP_ACK 16
 #define TCP_URG 32
 
-/* The first 12 bytes of a mapped address. */
+/* Writes an IPv4 address as a mapped one, ::ffff:a.b.c.d. */
 static __always_inline void map_v4(u8 address[16], u32 v4)
 {
 	__builtin_memset(address, 0, 10);
@@ -46,7 +46,7 @@ static __always_inline void map_v4(u8 address[16], u32 v4)
 	__builtin_memcpy(address + 12, &v4, 4);
 }
 
-/* Counts TCP behind an extension header of IPv6; each begins with what comes behind it. */
+/* Counts TCP behind an extension header of IPv6. The first byte of each is the number of the next header. */
 static __always_inline void count_behind(struct __sk_buff *skb, u8 header)
 {
 	u8 next = 0;
@@ -63,7 +63,8 @@ static __always_inline void count_behind(struct __sk_buff *skb, u8 header)
 	}
 }
 
-/* The length of a segment with its head, from the IP head; 0 if it is not taken apart. */
+/* Parses the IP header; the length of the segment with its TCP header, or 0 if the packet is not parsed
+ * further. */
 static __always_inline u32 read_ip(struct __sk_buff *skb, struct segment *s)
 {
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
@@ -105,7 +106,7 @@ static __always_inline u32 read_ip(struct __sk_buff *skb, struct segment *s)
 	return 0;
 }
 
-/* Tags that are taken off, at most. Who means well sends one. */
+/* The most tags that are taken off. A legitimate sender uses one. */
 #define MOST_TAGS 8
 
 static __always_inline bool is_tag(u32 protocol)
@@ -113,16 +114,18 @@ static __always_inline bool is_tag(u32 protocol)
 	return protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD);
 }
 
-/* A tag of VLAN 0 says a priority, and the kernel hands the packet to the device itself, as one without a tag
- * (__netif_receive_skb_core); so do those within one another, of 802.1Q and 802.1ad. The kernel has taken the first
- * out of the frame when it comes here, and so does what takes one off. False if there are too many. */
+/* Takes tags of VLAN 0 off; false if there are more than MOST_TAGS. Such a tag, of 802.1Q or 802.1ad,
+ * only gives a priority: the kernel hands the packet to the device itself, as one without a tag
+ * (__netif_receive_skb_core), also where tags are nested, so they must not hide a segment from the
+ * rules. The outermost tag is not in the frame: the kernel has moved it into the skb, and
+ * bpf_skb_vlan_pop does the same with the next one. */
 static __always_inline bool skip_priority_tags(struct __sk_buff *skb)
 {
 	u16 inner;
 	int left;
 
 	for (left = MOST_TAGS; left > 0; left--) {
-		/* a tag behind one that is of a VLAN is that VLAN's */
+		/* a tag inside a real VLAN belongs to that VLAN, and is judged there */
 		if (skb->vlan_present && skb->vlan_tci & VLAN_ID)
 			return true;
 		if (!is_tag(skb->protocol))
@@ -142,7 +145,7 @@ static __always_inline bool read_segment(struct __sk_buff *skb, struct segment *
 {
 	u32 bytes, head;
 
-	/* what is of a VLAN is judged on the VLAN's own device */
+	/* a packet of a VLAN is judged on the VLAN's own device */
 	if (skb->vlan_present && skb->vlan_tci & VLAN_ID)
 		return false;
 	bytes = read_ip(skb, s);
@@ -166,7 +169,7 @@ static __always_inline bool read_segment(struct __sk_buff *skb, struct segment *
 	return true;
 }
 
-/* The half of an address as a number. */
+/* Half of an address as a number. */
 static __always_inline u64 half(const u8 *bytes)
 {
 	u64 number;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * The cookies of a first request (RFC 6265 §4.2.1), as far as its first segment shows them plainly: the same as
- * `forebay_policy::first::FirstCookies::read`, and a test holds the two against one another. Reads `segments`, writes
- * `pairs`. The segment is read byte by byte, so this is only done where a rule asks for a cookie.
+ * The cookies of a first request (RFC 6265 §4.2.1), where its first segment has them in plain form: the
+ * same as `forebay_policy::first::FirstCookies::read`; a test compares the two. Reads `segments`, writes
+ * `pairs`. The segment is read byte by byte, so this is done only where a rule asks for a cookie.
  */
 #pragma once
 
-/* So many bytes of the segment are looked at: a power of two more than MOST_HEAD bounds them. */
+/* The bytes of a segment that are read at most, and the room for them: a power of two, so that a mask
+ * bounds an index for the verifier. */
 #define MOST_HEAD 1536
 #define HEAD_ROOM 2048
-/* Room for a power of two, and each has one byte less than its room. */
+/* The most pairs, a power of two for the same reason. A pair is one byte shorter than its room. */
 #define PAIRS 16
 #define PAIR_BYTES 64
 #define MOST_PAIR (PAIR_BYTES - 1)
@@ -22,14 +23,14 @@ struct pairs {
 	};
 	u32 lengths[PAIRS];
 	u32 count;
-	u32 unseen; /* there may be others */
-	/* while it is read */
+	u32 unseen; /* there may be other pairs, which were not read */
+	/* the state of the scan */
 	u32 reading;
-	u32 at;     /* bytes of a field's name */
-	u32 length; /* of the pair that is being read, blanks behind it among them */
-	u32 end;    /* the same without them */
-	u32 is_odd; /* it is not plain */
-	u32 missed; /* pairs that are not plain, or too many */
+	u32 at;     /* bytes of the field name `cookie` that matched so far */
+	u32 length; /* of the pair that is being read, with trailing blanks */
+	u32 end;    /* the same without trailing blanks */
+	u32 is_odd; /* the pair that is being read is not plain */
+	u32 missed; /* a pair was not kept: not plain, too long, or too many */
 	u32 is_whole;
 };
 
@@ -42,7 +43,7 @@ struct {
 
 enum reading_head { IN_LINE, IN_FIELD_NAME, AT_HEAD_END, IN_PAIR, AT_PAIR_END };
 
-/* Its end has come. */
+/* Ends the pair that is being read, and keeps it if it is plain and there is room. */
 static __always_inline void end_pair(struct pairs *all)
 {
 	if (all->is_odd || all->end > MOST_PAIR) {
@@ -62,10 +63,10 @@ static __always_inline void keep_of_pair(struct pairs *all, u8 byte)
 {
 	bool is_blank = byte == ' ' || byte == '\t';
 
-	/* blanks before it */
+	/* leading blanks are skipped */
 	if (is_blank && !all->length)
 		return;
-	/* blanks within it, which user space takes off around a name and a value */
+	/* a blank inside: user space trims blanks around name and value, which is not repeated here */
 	if (!is_blank && all->end != all->length)
 		all->is_odd = 1;
 	if (!is_blank && (byte < ' ' || byte == 0x7f))
@@ -77,12 +78,12 @@ static __always_inline void keep_of_pair(struct pairs *all, u8 byte)
 		all->end = all->length;
 }
 
-/* 1 ends it: the head does. */
+/* Reads one byte; 1 ends the scan, at the end of the head. */
 static long scan_head(u32 at, struct pairs **context)
 {
 	struct pairs *all = *context;
 	u8 byte = all->data[at & (HEAD_ROOM - 1)];
-	/* the name of the field, the last letter highest */
+	/* "cookie", its first letter in the lowest byte */
 	const u64 name = 0x65696b6f6f63ULL;
 
 	switch (all->reading) {
@@ -139,8 +140,8 @@ static long scan_head(u32 at, struct pairs **context)
 	return 0;
 }
 
-/* Reads those of the segment in `segments`, or only forgets those of another one. A function of its own, as
- * `read_request` is. */
+/* Reads the cookies of the segment in `segments`; without `reads` only forgets those of the segment
+ * before. A global function, as `read_request` is. */
 __noinline int read_cookies(struct __sk_buff *skb, u32 reads)
 {
 	u32 zero = 0, bytes;
@@ -166,14 +167,15 @@ __noinline int read_cookies(struct __sk_buff *skb, u32 reads)
 	return 1;
 }
 
-/* As short as it can be: no other frame lies deeper. A pointer to a table cannot be kept in a map. */
+/* The context of `try_pair`. It is small because it lies on the stack where the chain of calls is
+ * deepest; a map cannot keep it, because a map value must not hold a pointer to a table. */
 struct pair_search {
 	void *patterns;
 	u32 first;
 	u32 fits;
 };
 
-/* One pattern and one cookie: in the order of the patterns. */
+/* Compares one pattern with one cookie, in the order of the patterns. */
 static long try_pair(u32 at, struct pair_search *search)
 {
 	u32 place = search->first + at / PAIRS, which = at % PAIRS, zero = 0, length, left;
@@ -201,7 +203,7 @@ static long try_pair(u32 at, struct pair_search *search)
 	return 1;
 }
 
-/* Whether one of `count` patterns from `first` on fits a cookie. A function of its own, as `holds` is. */
+/* Whether one of `count` patterns from `first` on fits a cookie. A global function, as `holds` is. */
 __noinline int holds_of_cookies(u32 table, u32 first, u32 count, u32 marks)
 {
 	struct pair_search search = { .first = first };

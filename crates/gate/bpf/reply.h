@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * The answer to a first request that is refused: a reset, perhaps to both ends, one segment with an error and the end of the connection, or
- * an acknowledgement of what its client sends behind that. Reads `control`, `segments`, `replies` and `pages`.
+ * The answer to a first request that is refused: a reset, perhaps to both ends; one segment with an error
+ * page and a FIN; or an acknowledgement of what the client sends behind that. Reads `control`, `segments`,
+ * `replies` and `pages`.
  */
 #pragma once
 
-/* What may come behind an answer: 32 KiB, of which the window says a part if it is scaled as we offer. */
+/* The receive window of an answer: 32 KiB. The field in the header has it shifted by OUR_SCALE where
+ * windows are scaled. */
 #define REPLY_WINDOW 32768
 
-/* Ends a connection that the stack has made: a copy goes back, and what came becomes a reset for the server. */
+/* Ends a connection that the stack has made: a copy of the packet goes back to the client as a reset,
+ * and the packet itself becomes a reset for the server. */
 static __always_inline int reset_both(struct __sk_buff *skb, struct segment *s)
 {
 	struct answer answer = {};
@@ -24,7 +27,7 @@ static __always_inline int reset_both(struct __sk_buff *skb, struct segment *s)
 	return put(skb, s, &answer, sizeof(answer.tcp), &nothing, false) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 }
 
-/* Sends what is in `replies` in the place of the segment in `segments`. */
+/* Replaces the segment in `segments` by what `replies` says, and sends it. */
 static __always_inline int send_reply(struct __sk_buff *skb, struct segment *s,
 				      const struct gate_control *set)
 {

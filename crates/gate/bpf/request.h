@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * From the first segment of data to method, path and host, as far as they stand there plainly: the same
- * as `forebay_policy::first::FirstSegment::read`, and a test holds the two against one another. Reads
- * `segments`, writes `texts`.
+ * Method, path and host of a first request, where the first segment of data has them in plain form: the
+ * same as `forebay_policy::first::FirstSegment::read`; a test compares the two. Reads `segments`, writes
+ * `texts`.
  */
 #pragma once
 
-/* Room for four: a mask bounds the number. */
+/* The texts; TEXTS is a power of two, so that a mask bounds an index for the verifier. */
 enum { TEXT_METHOD, TEXT_PATH, TEXT_HOST, TEXTS = 4 };
 
-/* A text has room for twice of what is judged, so that a mask bounds it. */
+/* The room of a text: a power of two above the longest one, so that a mask bounds an index. */
 #define TEXT_BYTES 256
 
 struct texts {
@@ -20,7 +20,7 @@ struct texts {
 	};
 	u32 lengths[TEXTS];
 	struct gate_path path; /* with a zero behind it */
-	/* while it is read: not on the stack, where the verifier would follow every value */
+	/* the state of the scan: in a map, because the verifier would follow each value of it on the stack */
 	u32 reading;
 	u32 length; /* of the text that is being read */
 	u32 last;   /* bytes of it, the last one lowest */
@@ -43,7 +43,7 @@ struct {
 /* Whether a condition holds. */
 enum { HOLDS_NOT, HOLDS_PERHAPS, HOLDS };
 
-/* As many of the lowest addresses of a word as there are bytes. */
+/* The part of a word that the first `bytes` bytes in memory make, 1 to 7. */
 static __always_inline u64 part_of(u64 word, u32 bytes)
 {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -88,12 +88,13 @@ static __always_inline void next_text(struct texts *scan, u32 which)
 	scan->last = 0;
 }
 
+/* Whether a path ends in .gz, .br or .zst, given its last four bytes: such a path is not judged here. */
 static __always_inline bool is_form(u32 last)
 {
 	return (last & 0xffffff) == 0x2e677a || (last & 0xffffff) == 0x2e6272 || last == 0x2e7a7374;
 }
 
-/* 1 ends it: all is known that can be. */
+/* Reads one byte; 1 ends the scan, because all is known or nothing more can be. */
 static long scan_byte(u32 at, struct texts **context)
 {
 	struct texts *scan = *context;
@@ -175,8 +176,8 @@ static long scan_byte(u32 at, struct texts **context)
 	return 1;
 }
 
-/* Reads the segment in `segments`; whether method and path are known then. A function of its own to the
- * verifier, which would otherwise look at all that follows once for each way through it. */
+/* Reads the segment in `segments`; whether method and path are known then. A global function: the
+ * verifier checks it once by itself, instead of walking through all later code for each path through it. */
 __noinline int read_request(struct __sk_buff *skb)
 {
 	u32 zero = 0, bytes;
@@ -193,7 +194,8 @@ __noinline int read_request(struct __sk_buff *skb)
 	if (bytes > MOST_READ)
 		bytes = MOST_READ;
 	bytes = ((bytes - 1) & 511) + 1;
-	/* from the Ethernet head on: the relative form reads only what is in one piece */
+	/* offsets count from the Ethernet header: bpf_skb_load_bytes_relative reads the linear part of
+	 * the packet only */
 	if (bpf_skb_load_bytes(skb, ETH_HLEN + s->ip_bytes + s->tcp.doff * 4, scan->data, bytes))
 		return 0;
 	scan->length = scan->last = 0;
@@ -201,7 +203,7 @@ __noinline int read_request(struct __sk_buff *skb)
 	return scan->has_path;
 }
 
-/* Whether what `read_request` has read last is the beginning of a request of HTTP/1, whatever it asks for. */
+/* Whether the segment that `read_request` read last begins a request of HTTP/1. */
 static __always_inline bool is_request(const struct texts *known)
 {
 	const u8 *method = known->bytes + TEXT_METHOD * TEXT_BYTES;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * Which rules decide about a four-tuple: for action and limit the first rule that matches and says it,
- * unless one with `stop` stands before it. The same as `forebay_policy::Policy::connection`, and a test
- * holds the two against one another. Reads `control` and the tables. bpf_loop needs Linux 5.17.
+ * The rules that decide about a four-tuple: for action and for limit, the first matching rule that says
+ * one, unless a matching rule with `stop` comes before it. The same as
+ * `forebay_policy::Policy::connection`; a test compares the two. Reads `control` and the tables. bpf_loop
+ * needs Linux 5.17.
  */
 #pragma once
 
-/* More is needed to tell which rule it is. */
+/* Which rule decides depends on more than is known here. */
 #define FOUND_UNKNOWN (~0U)
 
 struct search {
@@ -16,12 +17,12 @@ struct search {
 	u16 client_port, local_port;
 	u32 first;
 	u32 degree;
-	/* found: the number of the rule and 1, or 0, or FOUND_UNKNOWN */
+	/* the result: the number of the rule plus 1, 0 for no rule, or FOUND_UNKNOWN */
 	u32 action;
 	u32 limit;
-	/* for rules by URL: two lists, each in the order of the rules */
+	/* for rules on first requests, which are in two lists, each in the order of the rules */
 	u32 busy;
-	u32 told; /* GATE_SAYS_…: what is found, or known to be unknown */
+	u32 told; /* GATE_SAYS_…: settings that are decided, or known to be undecidable here */
 	u32 end;
 	u32 first_by_path;
 	u32 end_by_path;
@@ -31,7 +32,8 @@ struct search {
 	u32 by_address;
 };
 
-/* Whether the addresses and ports of an entry are those of the connection; the client's address is. */
+/* Whether local address and ports of an entry fit the connection. The client's address fits: its list
+ * has the entry. */
 static __always_inline bool is_of_entry(const struct search *search, const struct gate_entry *entry)
 {
 	return (search->local_hi & entry->mask_hi) == entry->local_hi &&
@@ -63,7 +65,7 @@ static long try_entry(u32 at, struct search *search)
 	return rule->marks & GATE_MARK_STOP || (search->action && search->limit);
 }
 
-/* What was decided. A rule that says nothing here is all zero. */
+/* The two rules that decide. A rule that was not found is all zero. */
 struct decision {
 	struct gate_rule action;
 	struct gate_rule limit;
@@ -81,7 +83,7 @@ static __always_inline void copy_rule(void *rules, u32 found, struct gate_rule *
 		*to = *rule;
 }
 
-/* The rules that may match the client. */
+/* The list of rules that may match the client. */
 static __always_inline struct gate_list *list_of(const struct segment *s, void *outer4, void *outer6,
 						 u32 table)
 {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * Answers from the cache: the request that rules have let through is looked up, written into `records`, and answered by one
- * segment, in the place of the one it came in. There is no socket. What cannot be answered for certain becomes a
- * connection as ever. Reads `segments`, `wholes`, `serving`, `ignored`, `answers`, `objects` and `dates`, reads and writes `replies` and
- * `charged`, writes `served`, `records` and `serves`.
+ * Answers from the cache: a request that the rules admitted is looked up, written into `records`, and
+ * answered by one segment, which replaces the request's. There is no socket. A request that cannot be
+ * answered for certain becomes an ordinary connection. Reads `segments`, `wholes`, `serving`, `ignored`,
+ * `answers`, `objects` and `dates`, reads and writes `replies` and `charged`, writes `served`, `records`
+ * and `serves`.
  */
 #pragma once
 
-/* One more of `what`. */
+/* Adds one to `what`. */
 static __always_inline void count_serve(u32 what)
 {
 	u64 *number = bpf_map_lookup_elem(&serves, &what);
@@ -23,7 +24,7 @@ struct parts {
 	u32 sum;
 };
 
-/* One that begins at an odd place is summed up with its bytes swapped (RFC 1071). */
+/* Adds a piece. The sum of one that begins at an odd offset is added with its bytes swapped (RFC 1071). */
 static __always_inline void add_part(struct parts *parts, u32 sum, u32 bytes)
 {
 	u16 folded = fold(sum);
@@ -47,7 +48,8 @@ static __always_inline void find_parts(struct parts *parts, const struct gate_ob
 		add_part(parts, parts->body->sum, parts->body->bytes);
 }
 
-/* Which variant the client likes best, as `Preference::choose` has it: its number and 1, or 0 if it takes none. */
+/* The number plus 1 of the variant that the client prefers, as `Preference::choose` does; 0 if it
+ * accepts none. */
 static __always_inline u32 choose(const struct whole *w, const struct gate_answer *answer)
 {
 	u32 best = 0, most = 0, likes;
@@ -64,7 +66,7 @@ static __always_inline u32 choose(const struct whole *w, const struct gate_answe
 	return best;
 }
 
-/* Whether the tag that the client has is that of the variant. */
+/* Whether the entity tag in If-None-Match is that of the variant. */
 static __always_inline bool is_same_tag(const struct whole *w, const struct gate_object *object)
 {
 	if (w->tag_bytes != object->tag_bytes)
@@ -78,7 +80,7 @@ static __always_inline bool is_same_tag(const struct whole *w, const struct gate
 	return true;
 }
 
-/* Whether so many bytes fit into the client's segment and window, and what the interface takes. */
+/* Whether an answer of `bytes` bytes fits into the client's MSS and window and into the interface's MTU. */
 static __always_inline bool has_room(struct __sk_buff *skb, const struct segment *s, u32 kept, u32 bytes)
 {
 	u32 largest = largest_here(skb, s), window = bpf_ntohs(s->tcp.window), of_client;
@@ -91,14 +93,16 @@ static __always_inline bool has_room(struct __sk_buff *skb, const struct segment
 		largest = of_client;
 	if (offer.scale != GATE_NO_SCALE)
 		window <<= offer.scale & 15;
-	/* times take 12; what else the client has sent is none of the answer */
+	/* an answer has at most the timestamp option, with its padding 12 bytes, whatever options the
+	 * client has sent */
 	return bytes + (options ? 12 : 0) <= largest && bytes < window;
 }
 
-/* So much of `records` is read at times of its own; from there on the reader is woken. */
+/* The reader polls `records` by itself; it is woken only when more than this part of the ring, half, is
+ * unread. */
 #define RECORDS_WAKE_SHIFT 1
 
-/* Writes the record of an answer; whether there was room. */
+/* Writes the record of an answer, with the bytes of its request; whether the ring had room. */
 static __always_inline bool write_record(const struct segment *s, struct whole *w, u32 number, u32 marks,
 					 const struct parts *parts, u32 coding, u32 rank, u32 request)
 {
@@ -124,7 +128,7 @@ static __always_inline bool write_record(const struct segment *s, struct whole *
 				   waits > all >> RECORDS_WAKE_SHIFT ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
-/* The answer to the request in `wholes`, if it counts. */
+/* The answer to the request in `wholes`, if there is one of the current generation. */
 static __always_inline struct gate_answer *answer_to(struct whole *w, const struct gate_serving *now, u32 listener)
 {
 	struct gate_answer *answer;
@@ -142,7 +146,7 @@ static __always_inline struct gate_answer *answer_to(struct whole *w, const stru
 	return answer;
 }
 
-/* The variant that is to be sent, and which it is; 0 if only the server has it. */
+/* The variant to send, with its slot and coding; 0 if only the server has it. */
 static __always_inline struct gate_object *object_of(const struct whole *w, const struct gate_answer *answer,
 						     u32 *slot, u32 *coding)
 {
@@ -162,7 +166,7 @@ static __always_inline struct gate_object *object_of(const struct whole *w, cons
 	return object;
 }
 
-/* Whether answers may be given now, to this client: one that is ignored is the server's. */
+/* Whether answers may be given now, and to this client: an ignored client is left to the server. */
 static __always_inline bool may_serve(const struct segment *s, const struct gate_serving *now)
 {
 	u64 time = bpf_ktime_get_ns();
@@ -173,7 +177,7 @@ static __always_inline bool may_serve(const struct segment *s, const struct gate
 	return false;
 }
 
-/* What is remembered of a connection that has an answer. */
+/* Enters the connection into `served`, with the answer that it is about to get. */
 static __always_inline void remember(const struct segment *s, const struct reply *reply, u32 bytes)
 {
 	struct gate_served note = {
@@ -192,8 +196,8 @@ static __always_inline void remember(const struct segment *s, const struct reply
 	bpf_map_update_elem(&served, &s->tuple, &note, BPF_ANY);
 }
 
-/* Finds the answer to the request in `segments`, and tells `replies` to send it; whether there is one. A function of its
- * own, as `rank_of` is. */
+/* Finds the answer to the request in `segments`, and puts it into `replies`; whether there is one. A
+ * global function, as `rank_of` is. */
 __noinline int find_object(struct __sk_buff *skb)
 {
 	u32 zero = 0, slot = 0, coding = 0, marks;
@@ -232,7 +236,8 @@ __noinline int find_object(struct __sk_buff *skb)
 		count_serve(GATE_SERVE_LEFT_RECORDS);
 		return 0;
 	}
-	/* it is in the record: user space, which would not charge it again, does not see this request */
+	/* the record has the charge. The note would keep user space from charging the request again, but
+	 * user space never receives this request */
 	bpf_map_delete_elem(&charged, &s->tuple);
 	count_serve(marks & GATE_SERVED_NOT_MODIFIED ? GATE_SERVE_NOT_MODIFIED : GATE_SERVE_OK);
 	reply->object = slot;
@@ -244,8 +249,8 @@ __noinline int find_object(struct __sk_buff *skb)
 	return 1;
 }
 
-/* What cannot be answered here: the connection is made, as `begin_connection` would have done, in its middle if it has had
- * answers. */
+/* Has the kernel make the connection of a request that cannot be answered here, as `begin_connection`
+ * would have done; in its middle, with the numbers of the latest segment, if it has had answers. */
 static __always_inline int connect_after_all(struct __sk_buff *skb, struct segment *s, const struct reply *reply,
 					     const struct gate_control *set)
 {
@@ -263,7 +268,7 @@ static __always_inline int connect_after_all(struct __sk_buff *skb, struct segme
 	}
 	of_class = socket_of_rank(skb, known, rank);
 	if (reply->requests) {
-		/* the others were asked before */
+		/* a first request has passed these checks in `begin_connection` */
 		if (of_class ? is_full(of_class) : is_full(public))
 			verdict = refuse_full(RANK_WAITS);
 		else if (of_class && !is_within_pace(set->table, rank))
@@ -291,7 +296,7 @@ static __always_inline void store_piece(struct __sk_buff *skb, u32 *to, const st
 	*to += bytes;
 }
 
-/* Turns the segment into what `replies` says: an answer, the end of a connection, or an acknowledgement. */
+/* Turns the segment into what `replies` says, and sends it: an answer, a FIN, or an acknowledgement. */
 static __always_inline int send_served(struct __sk_buff *skb, struct segment *s, const struct reply *reply,
 				       const struct gate_control *set)
 {
@@ -324,7 +329,8 @@ static __always_inline int send_served(struct __sk_buff *skb, struct segment *s,
 									    : REPLY_WINDOW >> OUR_SCALE);
 	if (o && o->has_times && set->offers & GATE_OFFER_TIMES) {
 		answer.options[0] = bpf_htonl(PADDED_TIMES);
-		/* odd: so a segment behind it is known, whatever has been forgotten */
+		/* odd, so that `is_behind_answer` recognizes the next segment by its echo, even after
+		 * `served` has evicted the connection */
 		answer.options[1] = bpf_htonl(time_of(bpf_ktime_get_ns()) | 1);
 		answer.options[2] = bpf_htonl(o->value);
 		bytes += 12;
@@ -339,7 +345,8 @@ static __always_inline int send_served(struct __sk_buff *skb, struct segment *s,
 		store_piece(skb, &to, object, parts.end);
 		if (parts.body)
 			store_piece(skb, &to, object, parts.body);
-		/* it was written anew meanwhile: the client asks again */
+		/* user space has overwritten the object meanwhile, so the copied bytes may be mixed:
+		 * nothing is sent, and the client retransmits its request */
 		if (*(volatile u32 *)&object->number != reply->number)
 			return TC_ACT_SHOT;
 	}

@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * A connection goes on behind an answer from the cache, without a socket: what its client sends again is answered again,
- * its FIN by one, and its next request is judged, looked up, and else becomes a connection in the middle, with the numbers
- * that it has. Reads `control`, `segments`, `listeners` and the tables, reads and writes `served`, writes `replies` and
+ * A connection behind an answer from the cache, which has no socket. A request that its client retransmits
+ * is answered again, and its FIN by a FIN. Its next request is judged and looked up in the cache; if there
+ * is no answer, the kernel makes the connection in its middle, with the current sequence numbers. Reads
+ * `control`, `segments`, `listeners` and the tables, reads and writes `served`, writes `replies` and
  * `serves`.
  */
 #pragma once
 
-/* What becomes of a segment. */
+/* The next step for a segment. */
 enum go_on {
-	GO_ON_OTHER, /* it is of no such connection */
+	GO_ON_OTHER, /* the segment belongs to no such connection */
 	GO_ON_DROP,
 	GO_ON_STACK,
-	GO_ON_SEND,   /* what `replies` says */
+	GO_ON_SEND,   /* send what `replies` says */
 	GO_ON_RESET,
-	GO_ON_REFUSE, /* by an error, which is in `replies` */
-	GO_ON_SERVE,  /* it is the next request */
+	GO_ON_REFUSE, /* refuse by the error page in `replies` */
+	GO_ON_SERVE,  /* serve the next request */
 };
 
-/* So far a client's segment may be behind what has come. */
+/* How far a segment may lie ahead of what has been received, in bytes. */
 #define MOST_AHEAD 65536
 
-/* Whether a segment is of the connection: it acknowledges what was before the answer, the answer or its FIN, and has a
- * number that it can have by now. */
+/* Whether a segment belongs to the connection: it acknowledges a number from the beginning of the answer
+ * to its end or its FIN, and its own number lies in the range that the client can have reached. */
 static __always_inline bool is_of_served(const struct segment *s, const struct gate_served *note)
 {
 	u32 acked = s->acknowledged - note->begin, all = note->end - note->begin;
@@ -32,12 +33,14 @@ static __always_inline bool is_of_served(const struct segment *s, const struct g
 	return acked <= all && s->sequence - note->first <= note->next - note->first + MOST_AHEAD;
 }
 
-/* An answer that has not come so often is too large for the way, which tells the stack so: a connection can do with
- * less. Copies that the network has made come sooner. */
+/* An answer that was lost more than MOST_REPEATS times is too large for the path's MTU. Only the stack
+ * learns of that, so the request becomes a connection, which can send smaller segments. Requests within
+ * REPEATS_MS are copies that the network has made, and do not count. */
 #define MOST_REPEATS 2
 #define REPEATS_MS 150
 
-/* Whether the client asks once more, after a while, for an answer that it has not got by now. */
+/* Whether the client has retransmitted its request too often; counts one that comes REPEATS_MS or more
+ * after the last. */
 static __always_inline bool is_too_large(const struct segment *s, struct gate_served *note)
 {
 	u32 now_ms = time_of(bpf_ktime_get_ns());
@@ -52,7 +55,8 @@ static __always_inline bool is_too_large(const struct segment *s, struct gate_se
 	return note->repeats > MOST_REPEATS;
 }
 
-/* Acknowledges all that has come, with what the client has not got yet: a reset if that is not here any more. */
+/* Acknowledges all data received, and sends the answer again if the client has not acknowledged it; a
+ * reset if the answer does not exist any more. */
 static __always_inline int say(const struct segment *s, const struct gate_served *note, struct reply *reply,
 			       u32 counts)
 {
@@ -68,7 +72,7 @@ static __always_inline int say(const struct segment *s, const struct gate_served
 	if (acked < all) {
 		object = bpf_map_lookup_elem(&objects, &slot);
 		if (!object || *(volatile u32 *)&object->number != note->number) {
-			/* its place has another one by now */
+			/* the slot has another answer by now */
 			count_serve(GATE_SERVE_LOST);
 			bpf_map_delete_elem(&served, &s->tuple);
 			reply->is_reset = 1;
@@ -89,7 +93,8 @@ static __always_inline int say(const struct segment *s, const struct gate_served
 	return GO_ON_SEND;
 }
 
-/* The next request: judged by the rules for requests, those for connections have let it through before. */
+/* Judges the next request by the rules for requests; the rules for connections have admitted the
+ * connection before. */
 static __always_inline int judge_next(struct __sk_buff *skb, struct segment *s, const struct gate_served *note,
 				      struct reply *reply, const struct gate_control *set, u32 listener)
 {
@@ -104,7 +109,7 @@ static __always_inline int judge_next(struct __sk_buff *skb, struct segment *s, 
 		case TC_ACT_SHOT:
 			return GO_ON_DROP;
 		case SEND_REPLY:
-			/* its end is in `refused` */
+			/* from here on `refused` has the connection, to bring it to its end */
 			bpf_map_delete_elem(&served, &s->tuple);
 			reply->is_reset = 0;
 			return GO_ON_REFUSE;
@@ -124,8 +129,8 @@ static __always_inline int judge_next(struct __sk_buff *skb, struct segment *s, 
 	return GO_ON_SERVE;
 }
 
-/* Whether the data is, or may become, the preface of HTTP/2. A connection keeps its protocol behind an answer; the socket
- * that would be made in its middle takes what comes for a beginning. */
+/* Whether the data is, or may become, the preface of HTTP/2. A connection keeps its protocol behind an
+ * answer, but the socket that is made in its middle takes the first bytes for the connection's. */
 static __always_inline bool begins_http2(struct __sk_buff *skb, const struct segment *s)
 {
 	u32 at = ETH_HLEN + s->ip_bytes + s->tcp.doff * 4, four = 0;
@@ -136,7 +141,8 @@ static __always_inline bool begins_http2(struct __sk_buff *skb, const struct seg
 	return !bpf_skb_load_bytes(skb, at, &four, sizeof(four)) && four == bpf_htonl(0x50524920); /* "PRI " */
 }
 
-/* What comes in its place, behind all that has come. */
+/* Handles a segment that comes in order, directly behind all data received: the client's FIN, data
+ * behind our FIN, or the next request. */
 static __always_inline int go_on_in_order(struct __sk_buff *skb, struct segment *s, struct gate_served *note,
 					  struct reply *reply, const struct gate_control *set, u32 listener)
 {
@@ -155,7 +161,7 @@ static __always_inline int go_on_in_order(struct __sk_buff *skb, struct segment 
 		note->marks |= GATE_SERVED_FIN;
 		return say(s, note, reply, GATE_SERVE_ENDED);
 	}
-	/* two answers could not both be sent again */
+	/* the entry holds one answer, so two unacknowledged ones could not both be sent again */
 	if (s->acknowledged != note->end) {
 		count_serve(GATE_SERVE_EARLY);
 		return GO_ON_DROP;
@@ -170,8 +176,8 @@ static __always_inline int go_on_in_order(struct __sk_buff *skb, struct segment 
 	return judge_next(skb, s, note, reply, set, listener);
 }
 
-/* Whether the connection still has no socket, and whoever listens could make one: the number of the listener's answers and
- * 1; 0 if there is a socket. */
+/* The number of the listener's answers plus 1, if the segment still leads to a listening socket that
+ * could make the connection; 0 if the connection has a socket. */
 static __always_inline u32 listener_of_served(struct bpf_sock *socket, const struct segment *s)
 {
 	struct gate_sockets *known = ours(socket, s);
@@ -192,7 +198,7 @@ static __always_inline int go_on_after_served(struct __sk_buff *skb, struct segm
 		return GO_ON_OTHER;
 	socket = socket_of(skb, s);
 	if (!socket) {
-		/* nobody listens any more: the stack resets it */
+		/* the listener is gone: the stack resets the connection */
 		count_serve(GATE_SERVE_LOST);
 		bpf_map_delete_elem(&served, &s->tuple);
 		return GO_ON_STACK;
@@ -210,7 +216,7 @@ static __always_inline int go_on_after_served(struct __sk_buff *skb, struct segm
 		count_serve(GATE_SERVE_HELD);
 		return GO_ON_DROP;
 	}
-	/* what is not as it was sent the stack drops */
+	/* the stack drops a segment with a wrong checksum */
 	if (!is_intact(skb)) {
 		count_first(GATE_FIRST_DAMAGED);
 		return GO_ON_STACK;
@@ -224,6 +230,6 @@ static __always_inline int go_on_after_served(struct __sk_buff *skb, struct segm
 		reply->rank = rank_of(skb, 0);
 		return GO_ON_SERVE;
 	}
-	/* again, or too early */
+	/* a retransmission, or a segment behind a gap */
 	return say(s, note, reply, GATE_SERVE_ACKED);
 }

@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
  * Handshakes without state, and connections that are made on the socket of their class. A SYN for a
- * listener with class sockets is answered here (cookie.h has what is remembered); the bare
- * acknowledgement is not passed on; the first data makes the connection, on the socket of the class that
- * its request has, or on the public one. The kernel makes it as from its own cookies
- * (bpf_sk_assign_tcp_reqsk, Linux 6.9); without that, nothing of this is switched on.
- * Where first requests are judged (first.h), one that is refused makes none. For another server on this machine they are
- * made on its own socket, when it is the turn of their class (`turns`).
- * Handshakes that only the stack completes (in the place of TIME_WAIT, with MPTCP, of the smallest segments) are the stack's:
- * of another server's connections the first data is judged then, and what is refused is ended by resets to both ends.
+ * listener with class sockets is answered here (cookie.h has the format of the cookie); the bare
+ * acknowledgement is not passed on; the first data makes the connection, on the socket of its request's
+ * class, or on the public one. The kernel makes it as it does from its own cookies
+ * (bpf_sk_assign_tcp_reqsk, Linux 6.9); without that function all of this is off.
+ *
+ * Where first requests are judged (first.h), a refused one makes no connection. Connections for another
+ * server on this machine are made on its own socket, when it is the turn of their class (`turns`).
+ *
+ * Handshakes that only the stack can complete (in the place of TIME_WAIT, with MPTCP, with very small
+ * segments) are left to the stack. Where such a connection goes to another server, its first data is judged,
+ * and if it is refused, both ends get a reset.
+ *
  * Reads `control`, `listeners`, `locals`, `keys`, `sockets`, `ranks` and the tables by URL, reads and writes
- * `pending`, `words`, `turns` and `watched`, writes `counts`, `tallies` and `judged`. Verdicts: drop, a redirect of the
- * SYN-ACK, SEND_RESET, SEND_REPLY, or nothing, with the request socket assigned or not.
+ * `pending`, `words`, `turns` and `watched`, writes `counts`, `tallies` and `judged`. Verdicts: drop, a
+ * redirect of the SYN-ACK, SEND_RESET, SEND_REPLY, or nothing, with the request socket assigned or not.
  */
 #pragma once
 
-/* What the kernel is told of a connection: `struct bpf_tcp_req_attrs`, as it has it. */
+/* What the kernel needs to make a connection: its own `struct bpf_tcp_req_attrs`. */
 struct bpf_tcp_req_attrs {
 	u32 rcv_tsval;
 	u32 rcv_tsecr;
@@ -30,12 +34,12 @@ struct bpf_tcp_req_attrs {
 	u8 reserved[3];
 };
 
-/* Declared whole: a declaration only forward does not fit the kernel's. */
+/* Declared with a body: a forward declaration does not match the kernel's BTF. */
 struct sock {
 	int unused;
 };
 
-/* As far as we look into it, under a name of ours. */
+/* The part of the kernel's `struct sock` that is read here; CO-RE ignores the suffix behind `___`. */
 struct sock___queue {
 	u32 sk_ack_backlog;
 	u32 sk_max_ack_backlog;
@@ -44,10 +48,10 @@ struct sock___queue {
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *s, struct sock *sk, struct bpf_tcp_req_attrs *attrs,
 				   int attrs__sz) __ksym __weak;
 
-/* What is offered: a window that holds what a client sends at first. */
+/* The window in a SYN-ACK: room for the first data of a client. */
 #define OUR_WINDOW 29200
 
-/* The largest segment that the interface takes. */
+/* The largest segment that the interface can send, by its MTU. */
 static __always_inline u32 largest_here(struct __sk_buff *skb, const struct segment *s)
 {
 	u32 mtu = 0, heads = s->ip_bytes + sizeof(s->tcp);
@@ -59,7 +63,7 @@ static __always_inline u32 largest_here(struct __sk_buff *skb, const struct segm
 	return mtu > 65495 ? 65495 : mtu;
 }
 
-/* A SYN that is within all limits is answered. */
+/* Answers a SYN that is within all limits; TC_ACT_UNSPEC if only the stack can. */
 static __always_inline int answer_syn(struct __sk_buff *skb, struct segment *s,
 				      const struct gate_control *set)
 {
@@ -74,7 +78,7 @@ static __always_inline int answer_syn(struct __sk_buff *skb, struct segment *s,
 	if (!o)
 		return TC_ACT_UNSPEC;
 	offer.largest = o->has_largest ? o->largest : least;
-	/* the kernel does not make such a connection from a cookie */
+	/* the kernel makes no connection with a smaller segment from a cookie */
 	if (offer.largest < least || largest < least)
 		return TC_ACT_UNSPEC;
 	offer.scale = set->offers & GATE_OFFER_SCALE ? o->scale : GATE_NO_SCALE;
@@ -82,7 +86,7 @@ static __always_inline int answer_syn(struct __sk_buff *skb, struct segment *s,
 	offer.ecn = set->offers & GATE_OFFER_ECN && s->tcp.ece && s->tcp.cwr;
 	has_times = set->offers & GATE_OFFER_TIMES && o->has_times && o->has_largest;
 	if (!o->has_largest) {
-		/* an answer that says so would be longer than the SYN */
+		/* without options: with them the SYN-ACK would be longer than the SYN, an amplification */
 		offer.sack = 0;
 		offer.scale = GATE_NO_SCALE;
 	}
@@ -100,7 +104,8 @@ static __always_inline int answer_syn(struct __sk_buff *skb, struct segment *s,
 	}
 	if (has_times) {
 		answer.options[1] = bpf_htonl(offer.sack ? SACK_AND_TIMES : PADDED_TIMES);
-		/* even, where those of answers from the cache are odd */
+		/* even where answers from the cache are on, since those have odd times
+		 * (`is_behind_answer`) */
 		answer.options[2] = bpf_htonl(time_of(now) & ~set->serves);
 		answer.options[3] = bpf_htonl(o->value);
 		answer.options[4] = bpf_htonl(PADDED_SCALE);
@@ -114,7 +119,7 @@ static __always_inline int answer_syn(struct __sk_buff *skb, struct segment *s,
 	return send_back(skb, s, &answer, bytes);
 }
 
-/* The socket of a class, to be released; 0 if there is none. */
+/* The listening socket of a class, which the caller releases; 0 if there is none. */
 static __always_inline struct bpf_sock *socket_of_rank(struct __sk_buff *skb,
 						       const struct gate_sockets *known, u32 rank)
 {
@@ -126,7 +131,7 @@ static __always_inline struct bpf_sock *socket_of_rank(struct __sk_buff *skb,
 	return bpf_map_lookup_elem(&sockets, &place);
 }
 
-/* Whether the kernel would drop what would make one more connection on this socket. */
+/* Whether the accept queue of this socket is full, so that the kernel would make no further connection. */
 static __always_inline bool is_full(struct bpf_sock *socket)
 {
 	struct sock___queue *listener = (struct sock___queue *)bpf_skc_to_tcp_sock(socket);
@@ -134,7 +139,7 @@ static __always_inline bool is_full(struct bpf_sock *socket)
 	return listener && listener->sk_ack_backlog > listener->sk_max_ack_backlog;
 }
 
-/* Has the kernel make the connection on this socket; whether it will. */
+/* Has the kernel make the connection on this socket; whether it agrees. */
 static __always_inline bool assign(struct __sk_buff *skb, struct bpf_sock *socket,
 				   struct bpf_tcp_req_attrs *attrs)
 {
@@ -144,18 +149,21 @@ static __always_inline bool assign(struct __sk_buff *skb, struct bpf_sock *socke
 	       !bpf_sk_assign_tcp_reqsk(skb, listener, attrs, sizeof(*attrs));
 }
 
-/* With a rank: it is for another server. */
+/* A flag beside the rank: the connection is for another server. */
 #define RANK_OF_OTHERS 512
-/* And the number by which answers from the cache are found at its listener; 0 if there are none, or none that counts. */
+/* Above the flags: the number by which answers from the cache are found for the listener; 0 if there are
+ * none. */
 #define LISTENER_SHIFT 10
 
-/* A verdict that is none of the kernel's: an answer from the cache is looked for (serve.h), and else the connection made. */
+/* A verdict of our own: look for an answer in the cache (serve.h), and if there is none, make the
+ * connection. */
 #define SERVE_REQUEST 0x103
-/* The segment is of a connection that had an answer from the cache, and nothing is known of it any more. */
+/* Another: the segment belongs to a connection that had an answer from the cache and is not in `served`
+ * any more. */
 #define SERVE_LOST 0x104
 
-/* Whether rules have let the first request in `segments` through for certain, and told its class; then what `serve` needs is
- * in `replies`. A function of its own, as `rank_of` is. */
+/* Whether the rules admit the first request in `segments` for certain and its class is known; then
+ * `replies` has what `serve` needs. A global function, as `rank_of` is. */
 __noinline int may_be_served(u32 listener, u32 rank, u32 kept)
 {
 	u32 zero = 0;
@@ -175,9 +183,9 @@ __noinline int may_be_served(u32 listener, u32 rank, u32 kept)
 	return true;
 }
 
-/* The first segment of a connection whose client has proven its address, and with it what is `kept` of its offer: has the
- * kernel make it on the socket of its class, or on the public one if that is 0. SERVE_REQUEST if an answer from the cache is
- * to be looked for before. A function of its own, as `has_turn` is. */
+/* Has the kernel make the connection of a first segment, whose cookie has proven its client's address
+ * and what is `kept` of the client's offer: on the socket of its class, or on the public one if that is
+ * 0. SERVE_REQUEST if the cache is to be asked before. Not inlined, as `has_turn` is not. */
 static __noinline int make_connection(struct __sk_buff *skb, struct bpf_sock *public, struct bpf_sock *of_class,
 				      u32 kept, u32 of_first)
 {
@@ -202,7 +210,7 @@ static __noinline int make_connection(struct __sk_buff *skb, struct bpf_sock *pu
 		attrs.rcv_tsval = o->value;
 		attrs.rcv_tsecr = o->echo;
 	}
-	/* what another server gets is in no queue of ours */
+	/* `judged` counts requests for the queues of this server, not for another one's */
 	if (number && !(of_first & RANK_OF_OTHERS))
 		*number += 1;
 	if (of_class && assign(skb, of_class, &attrs))
@@ -216,8 +224,8 @@ static __noinline int make_connection(struct __sk_buff *skb, struct bpf_sock *pu
 	return TC_ACT_UNSPEC;
 }
 
-/* What becomes of a first segment whose class has a full queue: the kernel would be silent to it, and its
- * client would believe that it is connected. */
+/* The verdict on a first segment whose class has a full queue. The kernel would drop it silently,
+ * although the client believes that it is connected. */
 static __always_inline int refuse_full(u32 waits)
 {
 	if (waits) {
@@ -228,8 +236,9 @@ static __always_inline int refuse_full(u32 waits)
 	return SEND_RESET;
 }
 
-/* What the agent admits of a class per second is charged; whether there was room. A function of its own, as `has_turn` is,
- * so that what it keeps lies on no deeper function's stack. */
+/* Charges the connection to what the agent admits of its class per second; whether there was room. Not
+ * inlined, as `has_turn` is not: so its variables lie on the stack only while it runs, and not below
+ * deeper calls of its caller. */
 static __noinline bool is_within_pace(u32 table, u32 rank)
 {
 	u32 place = (table & 1) * GATE_RANKS + rank, slot;
@@ -260,9 +269,10 @@ static __noinline bool is_within_pace(u32 table, u32 rank)
 	return true;
 }
 
-/* Whether it is this class's turn at another server: those above it come first, as long as any of these was told to
- * come again lately and has not had its turn since, and while connections wait in that server's queue: where none waits,
- * there is nothing to order. A connection that waits there cannot be overtaken, so it is made only while few wait. */
+/* Whether it is this class's turn at another server. A higher class comes first if one of its segments
+ * was dropped lately, to be retransmitted, and it has not had its turn since; but only while connections
+ * wait in that server's queue, because otherwise there is nothing to order. A connection that waits
+ * there cannot be overtaken, so one of a lower class is made only while few wait. */
 static __noinline bool has_turn(const struct gate_sockets *known, struct bpf_sock *public, u32 rank)
 {
 	struct sock___queue *listener = (struct sock___queue *)bpf_skc_to_tcp_sock(public);
@@ -285,7 +295,8 @@ static __noinline bool has_turn(const struct gate_sockets *known, struct bpf_soc
 	return has;
 }
 
-/* The first segment of a connection that has data, or ends it: judged, charged, made. */
+/* Judges and charges the first segment of a connection that has data or a FIN, and has the connection
+ * made. */
 static __always_inline int begin_connection(struct __sk_buff *skb, struct segment *s,
 					    const struct gate_control *set, struct bpf_sock *public,
 					    const struct gate_sockets *known, u32 kept)
@@ -300,7 +311,7 @@ static __always_inline int begin_connection(struct __sk_buff *skb, struct segmen
 	if (of_class && is_full(of_class)) {
 		verdict = refuse_full(of_first & RANK_WAITS);
 	} else if (!of_class && !is_protected && is_full(public)) {
-		/* as the kernel would do, before anything is charged */
+		/* the kernel would drop it, too: here that happens before anything is charged */
 		verdict = refuse_full(RANK_WAITS);
 	} else {
 		note = note_of(s);
@@ -308,11 +319,12 @@ static __always_inline int begin_connection(struct __sk_buff *skb, struct segmen
 			verdict = charge_proven(s, note);
 		if (verdict == TC_ACT_UNSPEC && set->judges && !known->speaks_tls && !is_left && s->data_bytes)
 			verdict = judge_first(judge_connection(), scale_of(kept));
-		/* what comes again is not charged again: it has left notes */
+		/* from here on a segment may be dropped after its charge: `pending` and `charged` have
+		 * it, so the retransmission is not charged again */
 		if (verdict == TC_ACT_UNSPEC && is_protected && !is_left &&
 		    !has_turn(known, public, rank == GATE_UNJUDGED ? set->default_rank : rank))
 			verdict = TC_ACT_SHOT;
-		/* what comes to the public socket user space charges */
+		/* a connection on the public socket is charged by user space instead */
 		if (verdict == TC_ACT_UNSPEC && of_class && !is_within_pace(set->table, rank))
 			verdict = TC_ACT_SHOT;
 		if (verdict == TC_ACT_UNSPEC)
@@ -325,13 +337,14 @@ static __always_inline int begin_connection(struct __sk_buff *skb, struct segmen
 	return verdict;
 }
 
-/* Of a connection to another server the stack completes the handshake: its first data is judged where it comes. */
+/* Remembers the SYN of a connection to another server whose handshake the stack completes, so that its
+ * first data is judged when it arrives. */
 static __always_inline void watch(const struct segment *s)
 {
 	bpf_map_update_elem(&watched, &s->tuple, &s->sequence, BPF_ANY);
 }
 
-/* The first data of such a connection. */
+/* Judges the first data of such a connection. */
 static __always_inline int judge_watched(struct __sk_buff *skb, struct segment *s, u32 state)
 {
 	u32 zero = 0, *first = bpf_map_lookup_elem(&watched, &s->tuple);
@@ -340,7 +353,8 @@ static __always_inline int judge_watched(struct __sk_buff *skb, struct segment *
 
 	if (!f || !first)
 		return TC_ACT_UNSPEC;
-	/* the stack would cut off what is before the first byte, and take the rest */
+	/* the segment begins before the first byte: the stack would trim that part and accept the rest,
+	 * unjudged */
 	early = *first + 1 - s->sequence;
 	if (early && early < s->data_bytes)
 		return TC_ACT_SHOT;
@@ -353,7 +367,8 @@ static __always_inline int judge_watched(struct __sk_buff *skb, struct segment *
 		return TC_ACT_UNSPEC;
 	}
 	rank_of(skb, READ_ALONE);
-	/* the connection is the server's: an error from here would be none of it */
+	/* the connection exists on the other server, so a page from here would not be part of it: resets
+	 * only */
 	f->answers = 0;
 	if (judge_first(judge_connection(), GATE_NO_SCALE) != TC_ACT_UNSPEC)
 		return SEND_RESETS;
@@ -361,8 +376,9 @@ static __always_inline int judge_watched(struct __sk_buff *skb, struct segment *
 	return TC_ACT_UNSPEC;
 }
 
-/* Whether the segment in `segments`, which no cookie proves, has data behind an answer from the cache: its client says when
- * what it has got was sent. A function of its own, as `check_cookie` is. */
+/* Whether the segment in `segments`, which no cookie proves, has data behind an answer from the cache:
+ * it echoes the time of a segment that its client received, which is odd in such an answer and even in a
+ * SYN-ACK from here. A global function, as `check_cookie` is. */
 __noinline int is_behind_answer(struct __sk_buff *skb)
 {
 	u32 zero = 0;
@@ -372,8 +388,7 @@ __noinline int is_behind_answer(struct __sk_buff *skb)
 	return s && o && s->data_bytes && o->has_times && o->echo & 1;
 }
 
-/* Any segment with an acknowledgement and neither SYN nor RST, while clients may have an answer from
- * here. */
+/* Judges a segment with ACK and neither SYN nor RST, while there may be clients with a SYN-ACK from here. */
 static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *s,
 					 const struct gate_control *set)
 {
@@ -392,7 +407,8 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 		known = ours(socket, s);
 		if (known && is_of_family(known, socket, s))
 			proof = check_cookie();
-		/* five bits are soon right: one cookie of the kernel in sixteen has them, of two epochs */
+		/* LATER rests on five bits and two epochs, so one in sixteen of the kernel's own cookies
+		 * passes by chance */
 		if (proof == LATER && is_of_kernel(socket, s))
 			proof = NOT_OURS;
 	}
@@ -413,13 +429,14 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 	}
 	if (proof == LATER) {
 		bpf_sk_release(socket);
-		/* what has been forgotten would wait for ever for a segment before it */
+		/* its connection had an answer and was evicted from `served`: it would wait for ever for
+		 * a first segment, which its client has sent long ago */
 		if (known->answers && is_behind_answer(skb))
 			return SERVE_LOST;
 		count(GATE_LATER);
 		return TC_ACT_SHOT;
 	}
-	/* what is not as it was sent is not judged: the stack drops it */
+	/* a segment with a wrong checksum is not judged: the stack drops it */
 	if (set->judges && s->data_bytes && !known->speaks_tls && !is_intact(skb)) {
 		bpf_sk_release(socket);
 		count_first(GATE_FIRST_DAMAGED);
@@ -428,7 +445,8 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 	if (s->data_bytes || s->flags & TCP_FIN) {
 		verdict = begin_connection(skb, s, set, socket, known, proof);
 	} else {
-		/* what the limit has no room for is told at once */
+		/* the handshake is complete: where the limit has no room, the client is refused now, not
+		 * at its first data */
 		note = note_of(s);
 		if (note && set->charge == GATE_AT_HANDSHAKE)
 			verdict = charge_proven(s, note);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * SYN policing (voigt §4.4): a SYN for one of our listeners is judged by the rules that ask for addresses
- * only, before anything is kept for it; with data (TCP Fast Open) as without. Reads `control`, `listeners`, `locals`,
- * `ignored` and the tables, reads and writes `words` and `pending`, writes `counts` and `tallies`. Verdicts: drop,
- * SEND_RESET, or nothing.
+ * SYN policing (voigt §4.4): a SYN for a listener that the gate knows is judged by the rules that ask for
+ * addresses only, before the kernel keeps any state for it; with data (TCP Fast Open) as without. Reads
+ * `control`, `listeners`, `locals`, `ignored` and the tables, reads and writes `words` and `pending`,
+ * writes `counts` and `tallies`. Verdicts: drop, SEND_RESET, or nothing.
  */
 #pragma once
 
-/* The socket that a segment would be for from this port of its client; 0 or to be released. */
+/* The socket that would get the segment if it came from this port of its client, or 0. The caller
+ * releases it. */
 static __always_inline struct bpf_sock *socket_of_port(struct __sk_buff *skb, const struct segment *s,
 						       __be16 client_port)
 {
@@ -27,20 +28,22 @@ static __always_inline struct bpf_sock *socket_of_port(struct __sk_buff *skb, co
 	return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
 }
 
-/* The socket that a segment is for, as far as is known without waking it. */
+/* The socket that gets the segment, which may be a request socket or one in TIME_WAIT, or 0. The caller
+ * releases it. */
 static __always_inline struct bpf_sock *socket_of(struct __sk_buff *skb, const struct segment *s)
 {
 	return socket_of_port(skb, s, s->tcp.source);
 }
 
-/* The socket that listens where it goes to, whatever its client has there: no connection has port 0. */
+/* The listening socket at the segment's destination, or 0, whatever connection its client has there: the
+ * lookup uses the client's port 0, which no connection has. The caller releases it. */
 static __always_inline struct bpf_sock *listener_of(struct __sk_buff *skb, const struct segment *s)
 {
 	return socket_of_port(skb, s, 0);
 }
 
-/* The sockets of its classes, if this is a socket of ours that listens. Where several addresses are
- * bound to one port, this is the one that the kernel chose. */
+/* The entry in `listeners` for this socket, if it listens and is known. Where several addresses are
+ * bound to one port, the kernel has chosen the socket. */
 static __always_inline struct gate_sockets *ours(struct bpf_sock *socket, const struct segment *s)
 {
 	struct gate_listener key = {};
@@ -75,7 +78,7 @@ static __always_inline struct gate_sockets *ours(struct bpf_sock *socket, const 
 	return bpf_map_lookup_elem(&locals, s->tuple.local) ? found : 0;
 }
 
-/* Whether it goes to another server, for which handshakes are completed. */
+/* Whether the segment goes to another server for which handshakes are completed here. */
 static __always_inline bool is_of_others(const struct segment *s)
 {
 	struct gate_listener key = { .family = GATE_OF_OTHERS };
@@ -86,15 +89,17 @@ static __always_inline bool is_of_others(const struct segment *s)
 	return known && (known->marks & (GATE_STEERED | GATE_PROTECTED)) == (GATE_STEERED | GATE_PROTECTED);
 }
 
-/* Whether the handshake can be completed here: class sockets have the family of the public one. Another server's own
- * socket takes both families, if it was found for both. */
+/* Whether the handshake can be completed here as far as the address family goes: class sockets have the
+ * family of the public one. Another server's socket makes connections of both families, if the lookup
+ * found it for both. */
 static __always_inline bool is_of_family(const struct gate_sockets *known, const struct bpf_sock *socket,
 					 const struct segment *s)
 {
 	return known->marks & GATE_PROTECTED || (socket->family == AF_INET) == s->is_v4;
 }
 
-/* Whether SYNs are judged that this machine passes on to another one. There is no socket, and no handshake is seen. */
+/* Whether the segment goes through this machine to another one whose SYNs are judged here. Such a
+ * segment has no socket here, and its handshake is not followed. */
 static __always_inline bool is_forwarded(const struct segment *s, const struct gate_control *set)
 {
 	struct gate_listener key = { .family = GATE_FORWARDED };
@@ -106,7 +111,7 @@ static __always_inline bool is_forwarded(const struct segment *s, const struct g
 	return bpf_map_lookup_elem(&listeners, &key);
 }
 
-/* Whose limit it is: an IPv4 address or an IPv6 /64. */
+/* The client that a limit counts for: an IPv4 address or an IPv6 /64. */
 static __always_inline void client_of(const struct segment *s, u8 client[16])
 {
 	__builtin_memcpy(client, s->tuple.client, 16);
@@ -124,7 +129,8 @@ static __always_inline bool is_ignored(const struct segment *s, u64 now)
 	return until && *until > now;
 }
 
-/* A limit has refused a client that has proven its address: its SYNs are dropped for so long, if that is any time. */
+/* Has the SYNs of a client dropped for `ignore_ns`, after a limit has refused it and it has proven its
+ * address; 0: the rule ignores no client. */
 static __always_inline void ignore_client(const struct segment *s, u64 ignore_ns, u64 now)
 {
 	u64 until = now + ignore_ns;
@@ -136,7 +142,7 @@ static __always_inline void ignore_client(const struct segment *s, u64 ignore_ns
 	bpf_map_update_elem(&ignored, client, &until, BPF_ANY);
 }
 
-/* What becomes of a SYN that `rule` refuses. */
+/* The verdict on a SYN that the rule with this slot refuses. */
 static __always_inline int refuse_syn(u8 what, u32 slot)
 {
 	struct gate_tally *rule = tally(slot);
@@ -153,7 +159,8 @@ static __always_inline int refuse_syn(u8 what, u32 slot)
 	return TC_ACT_SHOT;
 }
 
-/* Whether the limit lets a connection through whose SYN has this number; then it is remembered. */
+/* Whether the limit admits a connection whose SYN has this number; if so, the connection is entered into
+ * `pending`. */
 static __always_inline enum outcome admit(const struct segment *s, u32 sequence,
 					  const struct gate_rule *rule, u32 when, u64 now)
 {
@@ -179,12 +186,12 @@ static __always_inline enum outcome admit(const struct segment *s, u32 sequence,
 	return outcome;
 }
 
-/* As far as we look into it, under a name of ours. */
+/* The part of the kernel's `struct tcp_sock` that is read here; CO-RE ignores the suffix behind `___`. */
 struct tcp_sock___multipath {
 	bool is_mptcp;
 } __attribute__((preserve_access_index));
 
-/* Whether a socket that listens makes connections of MPTCP: those the stack alone can make. */
+/* Whether a listening socket makes connections of MPTCP, which only the stack can make. */
 static __always_inline bool is_multipath(struct bpf_sock *socket)
 {
 	struct tcp_sock___multipath *listener;
@@ -195,18 +202,17 @@ static __always_inline bool is_multipath(struct bpf_sock *socket)
 	return listener && listener->is_mptcp;
 }
 
-/* Where a SYN goes to. */
+/* The destination of a SYN. */
 struct target {
-	bool is_ours; /* it is judged */
-	bool is_other; /* another server on this machine */
-	bool is_steered;
-	bool is_watched; /* its first data is to be judged, whoever completes the handshake */
-	bool in_place; /* of a connection that has just ended: the rules hold, but only the stack can answer it */
+	bool is_ours; /* the SYN is judged */
+	bool is_other; /* it goes to another server on this machine */
+	bool is_steered; /* its handshake can be completed here */
+	bool is_watched; /* its first data is judged even if the stack completes the handshake */
+	bool in_place; /* it reuses a connection in TIME_WAIT: the rules hold, but only the stack can answer it */
 	bool is_forwarded;
 };
 
-/* What becomes of a SYN that is not refused: `in_place` of a connection that has just ended, the stack alone can
- * answer it. */
+/* The verdict on a SYN that is not refused: it is answered here, or passed to the stack, watched or not. */
 static __always_inline int pass_syn(struct __sk_buff *skb, const struct gate_control *set,
 				    const struct target *target)
 {
@@ -242,7 +248,8 @@ static __always_inline void find_target(struct __sk_buff *skb, struct segment *s
 		target->in_place = true;
 	}
 	known = ours(socket, s);
-	/* an address of this machine that is named as another one's: what listens there is none of ours */
+	/* an address of this machine may be configured as another machine's: the socket that listens
+	 * here is not one of ours */
 	if (!known && socket->state == BPF_TCP_LISTEN)
 		target->is_ours = target->is_forwarded = is_forwarded(s, set);
 	if (known && !(known->marks & GATE_LEAVING)) {
@@ -298,8 +305,9 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 		count(GATE_REPEATED);
 		return pass_syn(skb, set, &target);
 	}
-	/* where no handshake is seen, or its connection is there before (TCP Fast Open), and nobody else charges it: the data of
-	 * what is answered or watched here comes again behind the handshake */
+	/* charged at once: where the handshake is not followed, or where TCP Fast Open makes another
+	 * server's connection before it completes, which nothing else would charge. Not where the SYN is
+	 * answered or watched here: its data is retransmitted behind the handshake */
 	at_once = target.is_forwarded ||
 		  (target.is_other && s->data_bytes && !target.is_watched &&
 		   !(target.is_steered && set->answers && !target.in_place));

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * The class of a first request, or of a hello of TLS: the same as `forebay_policy::Policy::first_segment` and
- * `first_hello`, and a test holds the two against one another. Of a request also which rules decide whether it comes
- * through (first.h has what becomes of it then). Rules are found by the network of the client, or by the path.
- * Reads `control`, `segments` and the tables by URL, reads and writes `texts`, writes `found`.
+ * The class of a first request, or of a ClientHello of TLS: the same as
+ * `forebay_policy::Policy::first_segment` and `first_hello`; a test compares them. For a request also the
+ * rules that decide whether it is admitted, which first.h applies. Rules are found by the network of the
+ * client, or by the path. Reads `control`, `segments` and the tables by URL, reads and writes `texts`,
+ * writes `found`.
  */
 #pragma once
 
-/* As short as it can be: no other frame but one lies deeper. A pointer to a table cannot be kept in a map. */
+/* The context of `try_pattern`. It is small because it lies on the stack where only one frame is deeper;
+ * a map cannot keep it, because a map value must not hold a pointer to a table. */
 struct alternatives {
 	void *patterns;
 	u32 first;
@@ -41,7 +43,7 @@ static long try_pattern(u32 at, struct alternatives *all)
 	return 1;
 }
 
-/* Whether one of `count` patterns from `first` on fits a text. A function of its own to the verifier, as `read_request` is. */
+/* Whether one of `count` patterns from `first` on fits a text. A global function, as `read_request` is. */
 __noinline int holds(u32 table, u32 first, u32 count, u32 marks, u32 which)
 {
 	struct alternatives all = { .first = first, .which = which };
@@ -72,7 +74,7 @@ static __always_inline u32 asked_cookie_holds(const struct search *search, const
 	return holds_of_cookies(search->table, asked->first, asked->count, asked->marks);
 }
 
-/* The next entry of both lists, in the order of the rules; 0 if there is none. */
+/* The next entry of both lists, merged in the order of the rules; 0 if there is none. */
 static __always_inline struct gate_entry *next_entry(struct search *search)
 {
 	struct gate_entry *of_client = 0, *of_path = 0;
@@ -89,18 +91,19 @@ static __always_inline struct gate_entry *next_entry(struct search *search)
 	return of_path;
 }
 
-/* None of those of first.h. */
+/* No judgement yet; not a value of `enum judgement` in first.h. */
 #define NOT_JUDGED (~0U)
 
-/* Which rules decide about the first request in `segments`: as `struct search` has it. */
+/* The rules that decide about the first request in `segments`; action, limit and busy as in `struct
+ * search`. */
 struct found {
-	u32 table; /* whose numbers they are */
+	u32 table; /* the numbers are of rules in this table */
 	u32 action;
 	u32 limit;
 	u32 busy;
-	u32 alone;   /* it is read as READ_ALONE */
-	u32 answers; /* who has sent it understands an error */
-	u32 judgement; /* what was told of it (first.h) */
+	u32 alone;   /* the segment was read with READ_ALONE */
+	u32 answers; /* the client understands an error page */
+	u32 judgement; /* the result of first.h */
 };
 
 struct {
@@ -110,7 +113,7 @@ struct {
 	__type(value, struct found);
 } found SEC(".maps");
 
-/* These settings are decided by a rule with this number and 1, or it is unknown by which. */
+/* Notes that these settings are decided: by the rule with `number` - 1, or FOUND_UNKNOWN. */
 static __always_inline void settle(struct search *search, u32 settings, u32 number)
 {
 	if (settings & GATE_SAYS_ACTION)
@@ -136,7 +139,8 @@ static __always_inline void settle_class(struct search *search, const struct gat
 		search->by_address = 1;
 }
 
-/* Whether a rule that may fit, and may not, is passed over: where nobody knows more later. */
+/* Whether a rule that fits only perhaps is skipped: it is where no user space of ours sees the request
+ * later. */
 static __always_inline bool passes_over(void)
 {
 	u32 zero = 0;
@@ -177,7 +181,7 @@ static long try_url(u32 at, struct search *search)
 	    cookie == HOLDS_PERHAPS || rule->marks & GATE_MARK_MORE) {
 		if (passes_over())
 			return 0;
-		/* one that may end it leaves nothing certain behind it */
+		/* a rule with `stop` that fits perhaps leaves no later rule certain */
 		if (stops)
 			says = GATE_SAYS_ALL & ~search->told;
 		settle(search, says, FOUND_UNKNOWN);
@@ -191,10 +195,10 @@ static long try_url(u32 at, struct search *search)
 	return stops || search->told == GATE_SAYS_ALL;
 }
 
-/* With a rank: GATE_MARK_WAITS, above all ranks. */
+/* A flag beside the rank, for a rule with GATE_MARK_WAITS; above all ranks. */
 #define RANK_WAITS 256
 
-/* The rules that ask for the path that was read. */
+/* The list of rules that ask for the path in `texts`. */
 static __always_inline struct gate_list *list_of_path(u32 table)
 {
 	u32 zero = 0, length;
@@ -212,13 +216,14 @@ static __always_inline struct gate_list *list_of_path(u32 table)
 	return bpf_map_lookup_elem(paths, &known->path);
 }
 
-/* How a first segment is read: TLS is spoken there, and nothing else; nobody else judges it, so that what cannot be told
- * counts for nothing, and whether it is TLS its bytes say. */
+/* How a first segment is read. READ_TLS: the listener speaks TLS only. READ_ALONE: no user space of ours
+ * judges the segment later, so a rule that fits only perhaps is skipped, and the bytes themselves show
+ * whether they are TLS. */
 enum { READ_TLS = 1, READ_ALONE = 2 };
 
-/* The rank of the request or of the hello that begins in the segment in `segments`, or GATE_UNJUDGED; with RANK_WAITS if it
- * waits where the queue is full. A function of its own to the verifier, which would otherwise look at it
- * once for each way that leads here. */
+/* The rank of the request or ClientHello that begins in the segment in `segments`, or GATE_UNJUDGED;
+ * with RANK_WAITS if it waits where the queue is full. A global function: the verifier checks it once by
+ * itself, instead of once for each path that leads here. */
 __noinline int rank_of(struct __sk_buff *skb, u32 how)
 {
 	struct search search = { .rank = GATE_UNJUDGED };
@@ -265,7 +270,7 @@ __noinline int rank_of(struct __sk_buff *skb, u32 how)
 		search.end_by_path = by_path->first + by_path->count;
 		count += by_path->count;
 	}
-	/* whoever encrypts has said nothing of a request yet */
+	/* a ClientHello shows no request yet, so only its class is asked for */
 	if (!set->judges || (speaks_tls && !alone))
 		search.told = GATE_SAYS_ALL & ~GATE_SAYS_CLASS;
 	bpf_loop(count, try_url, &search, 0);

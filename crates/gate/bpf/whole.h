@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * The whole head of a request that is alone in its segment, as far as an answer from the cache depends on it: the same as
- * `forebay_http::head::Head::parse`, `Preference` and `evaluate` for what is read here, and a test holds them against one
- * another. What has any other form is not read, and is the server's. Reads `segments` and `fields`, writes `wholes`.
+ * The whole head of a request that is alone in its segment, as far as an answer from the cache depends on
+ * it: the same as `forebay_http::head::Head::parse`, `Preference` and `evaluate` for the forms that are
+ * read here; a test compares them. A head of any other form is left to the server. Reads `segments` and
+ * `fields`, writes `wholes`.
  */
 #pragma once
 
 #define MOST_WHOLE 1536
-/* A power of two more bounds places; words are read beyond the last one. */
+/* The room for a head: a power of two, so that a mask bounds an offset. Eight more bytes follow, since
+ * words are read. */
 #define WHOLE_ROOM 2048
 #define MOST_LINES 64
 
-/* A weight and 1 for each coding, and one for all others. */
+/* The places of `weights`: one for each coding, and one for `*`. Each has a weight plus 1; 0: not
+ * mentioned. */
 enum { WEIGHT_OTHERS = GATE_VARIANTS, WEIGHTS = 8 };
 
 struct whole {
-	/* what goes into `records` in one piece */
+	/* record and data go into `records` in one piece */
 	struct gate_record record;
 	u8 data[WHOLE_ROOM + 8];
 	struct gate_answer_key key;
-	u8 spare[64]; /* behind the text of the key: a mask bounds it */
+	u8 spare[64]; /* behind the text of the key, because the mask of its index is larger than the text */
 	union {
-		u8 word[GATE_FIELD_BYTES]; /* a name, or the value of `Connection`, in small letters */
+		u8 word[GATE_FIELD_BYTES]; /* a name, or the value of `Connection`, in lower case */
 		u64 words[GATE_FIELD_BYTES / 8];
 	};
 	u8 tag[GATE_TAG_BYTES];
@@ -30,14 +33,14 @@ struct whole {
 	u32 reading;
 	u32 length; /* of what is being read */
 	u32 lines;
-	u32 seen;   /* fields, a bit for each */
+	u32 seen;   /* meanings of fields (GATE_FIELD_…), a bit for each */
 	u32 tag_bytes;
 	u32 is_head;
 	u32 is_old; /* HTTP/1.0 */
 	u32 closes;
 	u32 is_plain;
 	u32 weight;
-	u64 coding; /* its last eight letters */
+	u64 coding; /* the last eight letters of the coding that is being read */
 	u16 weights[WEIGHTS];
 };
 
@@ -84,7 +87,7 @@ static __always_inline bool is_letter_or_digit(u8 byte)
 	return is_within(byte, 'a', 'z') || is_within(byte, '0', '9');
 }
 
-/* The next line begins, or the value of a field. */
+/* Begins the next line or the value of a field. */
 static __always_inline void begin_word(struct whole *w, u32 reading)
 {
 	w->words[0] = w->words[1] = w->words[2] = w->words[3] = 0;
@@ -92,7 +95,7 @@ static __always_inline void begin_word(struct whole *w, u32 reading)
 	w->reading = reading;
 }
 
-/* A byte of path or host. */
+/* Keeps a byte of path or host. */
 static __always_inline void keep_of_key(struct whole *w, u32 at, u8 byte)
 {
 	u8 *text = (u8 *)w + __builtin_offsetof(struct whole, key.text);
@@ -101,7 +104,7 @@ static __always_inline void keep_of_key(struct whole *w, u32 at, u8 byte)
 	w->length += 1;
 }
 
-/* A field has been named; 1 if it leaves the request to the server. */
+/* Begins the value of the field whose name was read; 1 if the field leaves the request to the server. */
 static __always_inline long begin_value(struct whole *w)
 {
 	u32 *found = 0, meaning, bit;
@@ -134,7 +137,7 @@ static __always_inline long begin_value(struct whole *w)
 	return meaning != GATE_FIELD_SINCE;
 }
 
-/* A coding has been read, with its weight: its first mention counts. */
+/* Keeps the weight of the coding that was read. The first mention of a coding counts. */
 static __always_inline void end_coding(struct whole *w, u32 weight)
 {
 	u32 which;
@@ -157,7 +160,7 @@ static __always_inline void end_coding(struct whole *w, u32 weight)
 		w->weights[which] = weight + 1;
 }
 
-/* What ends a member of `Accept-Encoding`, and its weight; 1 if it cannot. */
+/* Ends a member of `Accept-Encoding` at this byte; 1 if the byte cannot end one. */
 static __always_inline long end_member(struct whole *w, u8 byte, u32 weight)
 {
 	if (byte != ',' && byte != '\r')
@@ -169,7 +172,7 @@ static __always_inline long end_member(struct whole *w, u8 byte, u32 weight)
 	return 0;
 }
 
-/* A byte of `Accept-Encoding`. */
+/* Reads a byte of `Accept-Encoding`; 1 leaves the request to the server. */
 static __always_inline long scan_coding(struct whole *w, u8 byte)
 {
 	u32 digit;
@@ -201,7 +204,7 @@ static __always_inline long scan_coding(struct whole *w, u8 byte)
 		w->weight = 0;
 		return 0;
 	case WHOLE_WEIGHT_NAME:
-		/* `weight` counts what was read of "q=" */
+		/* `weight` counts the bytes of "q=" that were read */
 		if (!w->weight && is_blank(byte))
 			return 0;
 		if (!w->weight && (byte | 0x20) == 'q') {
@@ -214,7 +217,7 @@ static __always_inline long scan_coding(struct whole *w, u8 byte)
 		w->weight = 0;
 		return 0;
 	case WHOLE_WEIGHT:
-		/* lowest the thousandths, above them how many bytes were read */
+		/* the lower 16 bits of `weight` are thousandths, the upper ones count the bytes read */
 		digit = byte - '0';
 		switch (w->weight >> 16) {
 		case 0:
@@ -247,7 +250,7 @@ static __always_inline long scan_coding(struct whole *w, u8 byte)
 	return end_member(w, byte, w->weight & 0xffff);
 }
 
-/* A byte of the entity tag. */
+/* Reads a byte of the entity tag; 1 leaves the request to the server. */
 static __always_inline long scan_tag(struct whole *w, u8 byte)
 {
 	switch (w->reading) {
@@ -278,7 +281,7 @@ static __always_inline long scan_tag(struct whole *w, u8 byte)
 	return byte != '\r';
 }
 
-/* A byte of the value of `Host` or `Connection`. */
+/* Reads a byte of the value of `Host` or `Connection`; 1 leaves the request to the server. */
 static __always_inline long scan_word(struct whole *w, u8 byte)
 {
 	const u64 close = 0x65736f6c63ULL, keep_ali = 0x696c612d7065656bULL, ve = 0x6576;
@@ -313,11 +316,12 @@ static __always_inline long scan_word(struct whole *w, u8 byte)
 		w->closes = 1;
 		return 0;
 	}
-	/* one of HTTP/1.0 that wants to be kept gets an answer that says so */
+	/* the answer to an HTTP/1.0 client that asks for keep-alive has to confirm it, which only the
+	 * server does */
 	return w->words[0] != keep_ali || w->words[1] != ve || w->is_old;
 }
 
-/* A byte of the first line. */
+/* Reads a byte of the request line; 1 leaves the request to the server. */
 static __always_inline long scan_line(struct whole *w, u8 byte)
 {
 	const u64 version = 0x2e312f50545448ULL; /* HTTP/1. */
@@ -348,7 +352,7 @@ static __always_inline long scan_line(struct whole *w, u8 byte)
 	return byte != '\n';
 }
 
-/* Whether all of eight bytes are plain: no controls, nothing beyond ASCII. */
+/* Whether all eight bytes are plain: no control characters, nothing beyond ASCII. */
 static __always_inline bool are_plain(u64 word)
 {
 	const u64 high = 0x8080808080808080ULL;
@@ -356,7 +360,8 @@ static __always_inline bool are_plain(u64 word)
 	return !((word | (word - 0x2020202020202020ULL) | (word + 0x0101010101010101ULL)) & high);
 }
 
-/* One byte, or eight of a value that means nothing. 1 ends it: the head does, or it is not read here. */
+/* Reads one byte, or eight of a value without a meaning. 1 ends the scan: at the end of the head, or
+ * where the request is left to the server. */
 static long scan_whole(u32 turn, struct whole **context)
 {
 	struct whole *w = *context;
@@ -416,7 +421,7 @@ static long scan_whole(u32 turn, struct whole **context)
 	return scan_coding(w, byte);
 }
 
-/* Reads the segment in `segments`; whether all that an answer depends on is known then. A function of its own, as
+/* Reads the segment in `segments`; whether all that an answer depends on is known then. A global function, as
  * `read_request` is. */
 __noinline int read_whole(struct __sk_buff *skb)
 {
@@ -449,20 +454,20 @@ __noinline int read_whole(struct __sk_buff *skb)
 	__builtin_memset(&w->key, 0, sizeof(w->key));
 	begin_word(w, WHOLE_PATH);
 	bpf_loop(bytes, scan_whole, &w, 0);
-	/* a date alone is a condition */
+	/* without a tag, If-Modified-Since is a condition, which only the server evaluates */
 	if (w->seen & 1 << GATE_FIELD_SINCE && !(w->seen & 1 << GATE_FIELD_TAG))
 		return 0;
 	return w->is_plain && w->key.host_bytes;
 }
 
-/* How much a client likes a coding: a weight and 1, or 0 if it does not take it. */
+/* The client's preference for a coding: a weight plus 1, or 0 if the client does not accept the coding. */
 static __always_inline u32 liking(const struct whole *w, u32 coding)
 {
 	u32 weight = w->weights[coding & (WEIGHTS - 1)];
 
 	if (!weight)
 		weight = w->weights[WEIGHT_OTHERS];
-	/* nothing excludes it */
+	/* neither the coding nor `*` is mentioned: identity is acceptable, no other coding is */
 	if (!weight)
 		return coding == GATE_CODING_IDENTITY;
 	return weight == 1 ? 0 : weight;

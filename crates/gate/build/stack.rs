@@ -1,11 +1,11 @@
-//! How much of the stack the programs need: clang's assembly in, the deepest chain of calls of each program out.
+//! The stack that the programs need: clang's assembly in, the deepest chain of calls of each program out.
 //!
-//! The kernel adds up the frames of a chain, each rounded up, functions that are handed to `bpf_loop` among them, and takes
-//! no program that needs more than 512 bytes. What is called in the place of another (a tail call) begins anew.
+//! The kernel adds up the frames of a chain, each rounded up, with those of functions that are passed to
+//! `bpf_loop`, and rejects a program that needs more than 512 bytes. A tail call starts with an empty stack.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Frames are rounded up to so many bytes: 32 before Linux 6.8, and by its interpreter.
+/// The unit to which frames are rounded up: 32 bytes before Linux 6.8, and in its interpreter.
 const ROUNDED: u32 = 32;
 
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ fn deepest(frames: &BTreeMap<String, Frame>, name: &str) -> (u32, Vec<String>) {
     (own + bytes, chain)
 }
 
-/// What each function uses below the frame pointer, and which functions it names.
+/// The bytes that each function uses below the frame pointer, and the functions that it names.
 fn frames(assembly: &str) -> BTreeMap<String, Frame> {
     let is_function = |line: &str| {
         Some(line.trim().strip_prefix(".type")?.trim().strip_suffix(",@function")?.to_owned())

@@ -1,7 +1,8 @@
-//! What a refused connection costs the server's core, where it is refused: in the kernel by silence or
-//! a reset, by its SYN or by its first request, at accept by a reset, after the head by a 503, here or there; beside a
-//! program at the same hook that drops everything; what the gate costs connections that are there; and what a kilobyte
-//! costs that the server sends, or the kernel from the cache.
+//! Measures what a refused connection costs the server's core, by the place where it is refused: in the
+//! kernel, silently or with a reset, at its SYN or at its first request; at accept, with a reset; after the
+//! head, with a 503 from user space or from the kernel. For comparison: a program at the same hook that drops
+//! everything; the cost of the gate for established connections; and a kilobyte that the server sends, or the
+//! kernel from the cache.
 //!
 //! ```text
 //! cargo build --release -p forebay-cli --features gate
@@ -9,11 +10,12 @@
 //! lab/kernel/costs [ROUNDS [PAIRS]]        # builds both, and says which costs are as they should be
 //! ```
 //!
-//! As root, on two cores. The server has one core, with all that the kernel does for what it receives
+//! As root, on two cores. The server has one core, with all that the kernel does for received packets
 //! (`rps_cpus`); the generator has the other. On the server's core a process counts, at a fixed priority
-//! (SCHED_FIFO 1) below the server's (2) and above everybody else's: what it loses beside an idle server is
-//! what the server and the kernel have used, whoever it was billed to. Everything happens in two network namespaces, for a second at a time. `--rows` prints CSV in
-//! place of the tables: a line for each load and round.
+//! (SCHED_FIFO 1) below the server's (2) and above all others: what it loses compared with an idle server is
+//! what the server and the kernel have used, whichever process it was accounted to. Everything happens in two
+//! network namespaces, for a second at a time. `--rows` prints CSV instead of the tables: a line for each
+//! load and round.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a measurement that fails says so")]
 
 use forebay_gate::{
@@ -36,35 +38,36 @@ const SERVER_CORE: usize = 0;
 const CLIENT_CORE: usize = 1;
 const LASTS: Duration = Duration::from_millis(1000);
 
-/// What clients do.
+/// The load that clients make.
 #[derive(Clone, Copy, PartialEq)]
 enum Load {
     Nothing,
-    /// SYNs from invented addresses, so many per second.
+    /// SYNs from forged addresses, at this rate per second.
     Syns(u32),
-    /// The same, each by itself: none finds the core at work for the one before.
+    /// SYNs one by one, at this rate: the core has finished with one before the next comes.
     Singles(u32),
-    /// A connection for each request, so many per second.
+    /// Requests on a connection each, at this rate per second.
     Connections(u32),
-    /// The same, [`CROWD`] at once: one interrupt is for packets of several.
+    /// Such connections, [`CROWD`] at once: one interrupt is for packets of several.
     Crowds(u32),
-    /// Requests for a file of so many bytes on four connections that stay, so many per second. An event is
+    /// Requests at this rate for a file of this size, on four connections that are kept. An event is
     /// a request, or a megabyte of one.
     Requests(u32, usize),
 }
 
-/// How many clients of [`Load::Crowds`] connect at once.
+/// The number of clients of [`Load::Crowds`] that connect at once.
 const CROWD: u32 = 32;
 
 const KB: usize = 1000;
 const MB: usize = 1000 * KB;
 
-/// In the place of lines: the server has no gate, and a filter at TC ingress drops all that comes by IPv4, or sends it back
-/// by the interface it came by. What a connection takes that the gate refuses by its first request is one of the first (the
-/// acknowledgement) and two of the second (SYN and request).
+/// In the place of lines: the server has no gate, and a filter at TC ingress drops all IPv4 packets, or sends
+/// them back through their interface. A connection that the gate refuses by its first request takes one drop
+/// (the acknowledgement) and two packets that are sent back (SYN and request).
 const DROPS_ALL: &str = "# drops all\n";
 const ECHOES_ALL: &str = "# sends all back\n";
-/// In the place of the server a process that has the kernel answer from the cache, and reads what it has answered.
+/// In the place of lines: a process replaces the server, has the kernel answer from the cache, and reads the
+/// records.
 const ANSWERS_ALL: &str = "# answers from the kernel\n";
 
 const LIMIT: &str = "[[rule]]\nname = \"all\"\nconnections = { rate = \"1/h\", over =";
@@ -91,7 +94,7 @@ fn modes() -> Vec<(&'static str, String, Load)> {
         ("SYN dropped by a program that drops all", DROPS_ALL.to_owned(), Load::Syns(100_000)),
         ("SYN dropped in the kernel", gate(&acts("drop")), Load::Syns(100_000)),
         ("SYN reset in the kernel", gate(&acts("reset")), Load::Syns(100_000)),
-        // a limit is charged by who has proven its address, which these never do
+        // a limit is charged when a client has proven its address, which these clients never do
         ("SYN passed in the kernel, to the stack", gate(&over("drop")), Load::Syns(100_000)),
         ("connection reset at accept", over("reset"), Load::Connections(4000)),
         ("503 after the head", every.to_owned(), Load::Connections(4000)),
@@ -133,7 +136,7 @@ fn modes() -> Vec<(&'static str, String, Load)> {
     ]
 }
 
-/// How the name of a row ends that is held against the one before it.
+/// The ends of the names of rows that are compared with the row before them.
 const PAIRED: [&str; 3] = [", gate on", ", full", ", in the kernel"];
 
 fn main() {
@@ -153,7 +156,7 @@ fn main() {
     }
 }
 
-/// Loads whose names begin so; several beginnings have a semicolon between.
+/// Measures the loads whose names begin with `beginning`; several beginnings are separated by semicolons.
 fn measure(binary: &str, rounds: usize, beginning: &str, rows: bool) {
     let net = Net::new();
     let mut modes = modes();
@@ -166,7 +169,7 @@ fn measure(binary: &str, rounds: usize, beginning: &str, rows: bool) {
     for round in 0..rounds {
         let mut idle = 0.0;
         for (at, (name, lines, load)) in modes.iter().enumerate() {
-            // two that are held against one another are held against the same
+            // two rows of a pair are compared with the same idle server
             if !PAIRED.iter().any(|end| name.ends_with(end)) {
                 idle = one(&net, binary, lines, Load::Nothing).0;
             }
@@ -208,7 +211,7 @@ fn measure(binary: &str, rounds: usize, beginning: &str, rows: bool) {
     }
 }
 
-/// What was counted meanwhile, and how many events there were.
+/// Measures one load; returns the count of the counting process, and the number of events.
 fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
     let folder = std::env::temp_dir().join(format!("flood-cost-{}", std::process::id()));
     fs::create_dir_all(folder.join("root")).unwrap();
@@ -246,7 +249,8 @@ fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
         _ => None,
     };
     let _filter = what.map(|what| Filter::new(net, what));
-    // where a server has closed a connection, the stack makes the next one with its ports
+    // different ports, because where a server has closed a connection (TIME_WAIT), only the stack can answer
+    // the next one with the same ports
     let ports = if lines == ANSWERS_ALL { "10000\t30000" } else { "32768\t60999" };
     ip(&format!("netns exec {}c sysctl -qw net.ipv4.ip_local_port_range={ports}", net.0));
     let (kind, rate, bytes) = match load {
@@ -274,7 +278,7 @@ fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
     (counted, number(generator))
 }
 
-/// Waits until the server listens, and a moment more. A gate takes longer to load than a server does.
+/// Waits until the server listens, and a moment more, because a gate takes longer to load.
 fn listens(server: &mut Child) {
     let table = format!("/proc/{}/net/tcp", server.id());
     let began = Instant::now();
@@ -287,8 +291,8 @@ fn listens(server: &mut Child) {
     thread::sleep(Duration::from_millis(400));
 }
 
-/// What is done with every packet, at the hook that the gate has. (XDP runs before packets are given
-/// to the server's core, on the sender's: what it costs cannot be seen here.)
+/// A filter on every packet, at the gate's hook. (XDP runs on the sender's core, before packets are given
+/// to the server's: its cost cannot be seen here.)
 struct Filter<'n>(&'n Net);
 
 impl Filter<'_> {
@@ -296,7 +300,7 @@ impl Filter<'_> {
         let at = format!("netns exec {}s tc", net.0);
         ip(&format!("{at} qdisc add dev v0 clsact"));
         let words = format!("{at} filter add dev v0 ingress protocol ip {what}");
-        // the instructions are one word with blanks in it
+        // the instructions are one argument with blanks in it
         let words: Vec<String> = words.split(' ').map(|word| word.replace('_', " ")).collect();
         let status = Command::new("ip").args(words).status().unwrap();
         assert!(status.success(), "the filter: {what}");
@@ -312,7 +316,7 @@ impl Drop for Filter<'_> {
     }
 }
 
-/// A child that does not outlive this.
+/// A child process that is killed when this is dropped.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -329,7 +333,7 @@ fn answers() {
     let policy = Policy::new(&[Class::new("default", 0)], Vec::new()).unwrap();
     gate.enforce(&gate.lower(&policy).unwrap()).unwrap();
     let body = vec![b'x'; KB];
-    // a head as that of a file
+    // the head of a file's answer
     let lines = "HTTP/1.1 200 OK\r\nServer: Forebay\r\nContent-Type: application/octet-stream\r\n\
                  Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nETag: \"0123456789abcdef\"\r\n\
                  Accept-Ranges: bytes\r\nContent-Length: 1000\r\n";
@@ -341,7 +345,7 @@ fn answers() {
     let mut records = gate.records().unwrap();
     gate.attach(&[address]).unwrap();
     gate.place(&[ClassSockets { address, speaks_tls: false, sockets: Vec::new() }]).unwrap();
-    // whoever sees it listen is answered by the kernel
+    // once the socket listens, clients are answered by the kernel
     let listener = TcpListener::bind(address).unwrap();
     listener.set_nonblocking(true).unwrap();
     loop {
@@ -350,7 +354,7 @@ fn answers() {
         for _ in 0..10 {
             thread::sleep(Duration::from_millis(100));
             records.read(|record| assert_eq!(record.status, 200)).unwrap();
-            // one that has become a connection is none that was measured
+            // a request that became a connection was not answered by the kernel, so nothing would be measured
             assert!(listener.accept().is_err(), "{:?}", gate.answer_counts());
         }
     }
@@ -367,7 +371,7 @@ fn count() {
     println!("{count}");
 }
 
-/// Makes a load for a little longer than is counted, and prints the events within that time.
+/// Makes a load for a little longer than the counting lasts, and prints the events within that time.
 fn load(kind: &str, rate: u32, bytes: usize) {
     let began = Instant::now();
     let all = LASTS + Duration::from_millis(400);
@@ -384,7 +388,7 @@ fn load(kind: &str, rate: u32, bytes: usize) {
             let mut kept: Vec<TcpStream> =
                 (0..4).map(|_| TcpStream::connect("10.99.0.1:80").unwrap()).collect();
             let mut turn = 0;
-            // of a large file an event is a megabyte that has come
+            // with a large file an event is a megabyte received
             let parts = bytes.div_ceil(MB);
             let mut left = 0;
             paced(rate, began, all, move || {
@@ -399,7 +403,7 @@ fn load(kind: &str, rate: u32, bytes: usize) {
     println!("{}", f64::from(done) * LASTS.as_secs_f64() / began.elapsed().as_secs_f64());
 }
 
-/// Does `event` at a rate, or as often as it can.
+/// Calls `event` at a rate, or as often as possible; returns the number of calls.
 fn paced(rate: u32, began: Instant, lasts: Duration, mut event: impl FnMut()) -> u32 {
     let mut done = 0;
     while began.elapsed() < lasts {
@@ -421,7 +425,7 @@ fn connection() {
     }
 }
 
-/// [`CROWD`] clients that connect, ask and read, each step all of them.
+/// Has [`CROWD`] clients connect, send a request and read, each step for all of them.
 fn crowd() {
     let mut streams: Vec<TcpStream> = (0..CROWD).map(|_| connecting()).collect();
     for stream in &mut streams {
@@ -432,9 +436,9 @@ fn crowd() {
     }
 }
 
-/// A stream whose handshake has begun: the first write waits for its end.
+/// Begins a handshake; the first write to the stream waits for its end.
 fn connecting() -> TcpStream {
-    // SAFETY: it has no conditions.
+    // SAFETY: the call has no conditions.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0) };
     assert!(socket >= 0, "{}", std::io::Error::last_os_error());
     // SAFETY: all bytes zero are an address.
@@ -446,13 +450,13 @@ fn connecting() -> TcpStream {
     unsafe {
         libc::connect(socket, (&raw const to).cast(), mem::size_of_val(&to) as libc::socklen_t)
     };
-    // SAFETY: the socket is open and nobody else's.
+    // SAFETY: the socket is open, and this is its only owner.
     let stream = unsafe { TcpStream::from_raw_fd(socket) };
     stream.set_nonblocking(false).unwrap();
     stream
 }
 
-/// Asks for a file of so many bytes, and reads the head; how many bytes of the body are left.
+/// Requests a file of `bytes` bytes, and reads the head; returns how many bytes of the body are left.
 fn request(stream: &mut TcpStream, bytes: usize) -> usize {
     stream.write_all(format!("GET /{bytes} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
     let (mut read, mut buffer) = (Vec::<u8>::new(), [0; 4096]);
@@ -466,7 +470,7 @@ fn request(stream: &mut TcpStream, bytes: usize) -> usize {
     }
 }
 
-/// Receives so many bytes.
+/// Receives `bytes` bytes.
 fn receive(stream: &mut TcpStream, bytes: usize) -> usize {
     let (mut buffer, mut left) = (vec![0; 256 << 10], bytes);
     while left > 0 {
@@ -478,9 +482,9 @@ fn receive(stream: &mut TcpStream, bytes: usize) -> usize {
     bytes
 }
 
-/// SYNs, so many with each call.
+/// Sends SYNs at a rate, `many` with each system call; returns their number.
 fn syns(rate: u32, many: usize, began: Instant, lasts: Duration) -> u32 {
-    // SAFETY: it has no conditions.
+    // SAFETY: the call has no conditions.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW) };
     assert!(socket >= 0, "{}", std::io::Error::last_os_error());
     // SAFETY: all bytes zero are an address.
@@ -539,7 +543,7 @@ fn syn(number: u32) -> [u8; 40] {
     packet
 }
 
-/// Two network namespaces with a pair of interfaces; gone with this.
+/// Two network namespaces with a pair of interfaces, which are removed when this is dropped.
 struct Net(String);
 
 impl Net {

@@ -1,12 +1,12 @@
-//! What the program costs a packet, without the stack around it: the kernel runs it 20,000 times on
-//! the same one.
+//! Measures the program's time for one packet, without the stack around it: the kernel runs it 20,000
+//! times on the same packet.
 //!
 //! ```text
 //! unshare -n cargo run --release -p forebay-gate --example packet_cost
 //! ```
 //!
-//! As root, in a network namespace of its own. Each row is the median of 11 runs. `--rows` prints CSV in
-//! place of the table.
+//! As root, in a network namespace of its own. Each row is the median of 11 runs. `--rows` prints CSV
+//! instead of the table.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a measurement that fails says so")]
 
 use forebay_gate::{Charge, ClassSockets, Gate};
@@ -59,8 +59,8 @@ fn main() {
     steered();
 }
 
-/// Handshakes without state, and classes by URL. The kernel makes nothing of a connection that a test
-/// run completes: what that costs comes besides.
+/// Measures handshakes without state, and classes by URL. In a test run the kernel makes no connection:
+/// its cost is not included.
 fn steered() {
     let gate = Gate::load_steering(Charge::AtHandshake).unwrap();
     let address: SocketAddr = "127.0.0.1:80".parse().unwrap();
@@ -102,7 +102,7 @@ fn steered() {
             let what = "no connection is there, and no cookie of ours";
             row(&gate, what, rules, &segment(b"", cookie ^ 1 << 31));
             row(&gate, "acknowledgement of a SYN-ACK, dropped", rules, &segment(b"", cookie));
-            // an answer takes the place of the SYN: each run has one of its own
+            // the SYN-ACK replaces the SYN, so each run gets a SYN of its own
             let mut found: Vec<u32> = (0..2001).map(|_| gate.time_on(&syn, 1).unwrap()).collect();
             found.sort_unstable();
             let [median, least, most] = [found[1000], found[0], found[1900]];
@@ -143,14 +143,14 @@ fn row(gate: &Gate, what: &str, rules: u32, packet: &[u8]) {
     print(what, rules, None, timed(gate, packet));
 }
 
-/// Nanoseconds of the program: median, least and most.
+/// The program's nanoseconds: median, least and most.
 fn timed(gate: &Gate, packet: &[u8]) -> [u32; 3] {
     let mut found: Vec<u32> = (0..11).map(|_| gate.time_on(packet, 20_000).unwrap()).collect();
     found.sort_unstable();
     [found[5], found[0], found[10]]
 }
 
-/// Whether CSV is asked for.
+/// Whether `--rows` was given.
 fn as_rows() -> bool {
     std::env::args().any(|word| word == "--rows")
 }
@@ -164,7 +164,7 @@ fn print(what: &str, rules: u32, path_bytes: Option<usize>, [median, least, most
     println!("| {what}{path} | {rules} | {median} | {least} | {most} |");
 }
 
-/// Checksums do not matter: only the stack looks at them.
+/// A TCP packet over IPv4, with zero checksums, which only the stack verifies.
 fn packet(client: Ipv4Addr, port: u8, flags: u8) -> Vec<u8> {
     let mut packet = vec![0; 12];
     packet.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0]);

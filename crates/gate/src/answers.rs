@@ -1,25 +1,28 @@
 //! Answers from the cache that the kernel gives itself, to requests of HTTP/1 without TLS.
 //!
-//! **In:** [`learn`](Gate::learn) takes an answer as the server would give it, under listener, host and path, and
-//! [`forget`](Gate::forget) takes it away; [`forget_all`](Gate::forget_all) makes all void with one store. The server
-//! calls these *before* its own cache changes its mind. [`decide_by`](Gate::decide_by) says which fields of a request may change
-//! an answer, besides those that always may: a request that has one is the server's. [`renew`](Gate::renew) is called
-//! once a second: it says what time it is, and until when answers may be given. A server that stands still, or is killed,
-//! has none given any more.
+//! **In:** [`learn`](Gate::learn) takes an answer as the server would give it, under listener, host and path,
+//! and [`forget`](Gate::forget) removes it; [`forget_all`](Gate::forget_all) makes all of them void with one
+//! store. The server calls these *before* its own cache changes. [`decide_by`](Gate::decide_by) names the
+//! fields of a request that may change an answer, besides those that always may: a request with one of them
+//! is left to the server. [`renew`](Gate::renew), called once a second, sets the date and how long answers
+//! may be given. When the server hangs or is killed, that time runs out and no more answers are given.
 //!
-//! **Out:** [`records`](Gate::records) hands out a record for each request that was answered, with its head, who sent
-//! it, what it was charged to and which class it had. A record is written before the answer is sent, and a request whose
-//! record has no room is the server's: none is missing. [`answer_counts`](Gate::answer_counts) says what became of requests.
+//! **Out:** [`records`](Gate::records) hands out a record for each request that was answered, with its head,
+//! its client, the rule that it was charged to, and its class. A record is written before the answer is sent,
+//! and a request whose record has no room is left to the server, so no record is missing.
+//! [`answer_counts`](Gate::answer_counts) has the number of requests by result.
 //!
-//! The program answers only what rules let through for certain, and only heads that it can read for certain: GET or
-//! HEAD of HTTP/1.1 or 1.0 without a query, whole and alone in one segment, with one `Host`; `Connection` absent, or `close` or
-//! `keep-alive` (with 1.0 only `close` or none); no field that leaves it to the server (`answers/fields.rs`); at most
-//! [`MOST_LINES`] lines, each in plain ASCII, and [`MOST_HEAD_BYTES`] bytes. `Accept-Encoding` and the weights in it count as
-//! they do for [`Preference`](forebay_http::coding::Preference), and `If-None-Match` with one tag as for
-//! [`evaluate`](forebay_http::condition::evaluate). The answer has the bytes that the server would send, but for `Date`.
-//! It is at most [`MOST_ANSWER_BYTES`] long, and given only if it fits into the client's segment and window.
+//! The program answers only requests that rules admit for certain, and only heads that it can read for
+//! certain: GET or HEAD of HTTP/1.1 or 1.0 without a query, whole and alone in one segment, with one `Host`;
+//! `Connection` absent, or `close` or `keep-alive` (with 1.0 only absent or `close`); no field that leaves
+//! the request to the server (`answers/fields.rs`); at most [`MOST_LINES`] lines, each in plain ASCII, and
+//! [`MOST_HEAD_BYTES`] bytes. `Accept-Encoding` and the weights in it count as they do for
+//! [`Preference`](forebay_http::coding::Preference), and `If-None-Match` with one tag as for
+//! [`evaluate`](forebay_http::condition::evaluate). The answer has the bytes that the server would send,
+//! except the value of `Date`. It is at most [`MOST_ANSWER_BYTES`] long, and given only if it fits into the
+//! client's segment and window.
 //!
-//! Nothing is known here of sites, rules or files: whether an answer may be learnt is for who calls to say.
+//! This module knows nothing of sites, rules or files: the caller decides whether an answer may be learnt.
 
 mod baked;
 mod error;
@@ -47,55 +50,56 @@ use std::sync::atomic::Ordering::Release;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
-/// Bytes of head and body of an answer.
+/// The most bytes of an answer's head and body.
 pub const MOST_ANSWER_BYTES: usize = raw::ANSWER_BYTES;
-/// Bytes of host and path together.
+/// The most bytes of host and path together.
 pub const MOST_NAME_BYTES: usize = raw::NAME_BYTES;
-/// Bytes of the head of a request. A server that takes less must not have requests answered here.
+/// The most bytes of a request's head. A server with a lower limit must not have requests answered here.
 pub const MOST_HEAD_BYTES: usize = 1536;
-/// Lines of the head of a request, the first among them. A server that takes fewer must not have requests answered here.
+/// The most lines of a request's head, with the request line. A server with a lower limit must not have
+/// requests answered here.
 pub const MOST_LINES: usize = 64;
 
-/// What became of requests that might be answered, in the order of `enum gate_serve`.
+/// The counters of requests that might be answered, by result, in the order of `enum gate_serve`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerCount {
     /// Answered with 200. Each request is in exactly one of those up to [`AnswerCount::LeftRecords`].
     Ok,
     /// Answered with 304.
     NotModified,
-    /// Left to the server: its head cannot be read for certain, or a field of it decides.
+    /// Left to the server: the head cannot be read for certain, or has a field that only the server knows.
     LeftHead,
     /// Left to the server: no such answer was learnt.
     LeftUnknown,
-    /// Left to the server: the answer was forgotten with all others, nobody has [renewed](Gate::renew) them, or the
-    /// client is [ignored](Gate::ignore).
+    /// Left to the server: the answer was forgotten with all others, the server has not
+    /// [renewed](Gate::renew) them, or the client is [ignored](Gate::ignore).
     LeftVoid,
-    /// Left to the server: only it has the variant that the client likes best.
+    /// Left to the server: only it has the variant that the client prefers.
     LeftVariant,
-    /// Left to the server: it does not fit into the client's segment or window.
+    /// Left to the server: the answer does not fit into the client's segment or window.
     LeftRoom,
-    /// Left to the server: there is no room for its record.
+    /// Left to the server: there is no room for the record.
     LeftRecords,
     /// An answer was sent again.
     Repeated,
-    /// What came behind an answer was acknowledged.
+    /// A segment behind an answer was acknowledged.
     Acked,
-    /// Behind an answer nothing is to be said.
+    /// A segment behind an answer was dropped: there was nothing to send.
     Held,
-    /// The client has ended a connection behind an answer.
+    /// The client has closed a connection behind an answer.
     Ended,
-    /// Too much came behind the last answer: a reset.
+    /// A reset: the client sent too much behind the last answer.
     Cut,
-    /// The next request came before the answer was acknowledged: its client sends it again.
+    /// The next request came before the answer was acknowledged, and was dropped: its client retransmits it.
     Early,
-    /// A connection that was made in its middle.
+    /// The kernel made a connection in its middle, for a request that the server answers.
     Adopted,
     /// A reset: the connection could not go on.
     Lost,
 }
 
 impl AnswerCount {
-    /// All of them.
+    /// All counters, in their order.
     pub const ALL: [AnswerCount; 16] = [
         AnswerCount::Ok,
         AnswerCount::NotModified,
@@ -116,20 +120,20 @@ impl AnswerCount {
     ];
 }
 
-/// What the kernel has learnt.
+/// The answers that the kernel has learnt.
 #[derive(Debug)]
 pub(crate) struct Learning {
-    /// By listener, what its answers are found by. A number is never given twice.
+    /// The number by which a listener's answers are found. A number is never used twice.
     listeners: HashMap<SocketAddr, u32>,
     known: HashMap<RawAnswerKey, LearntAnswer>,
     most: usize,
     slots: ObjectSlots,
-    /// Of the last answer.
+    /// The number of the last answer.
     number: u32,
     generation: u32,
-    /// Fields that were [named](Gate::decide_by).
+    /// The fields that were [named](Gate::decide_by).
     deciding: HashSet<String>,
-    /// Which of the two dates is in force, and of which second it is.
+    /// The one of the two dates that is in force, and its second.
     date: u32,
     date_s: Option<u64>,
 }
@@ -142,7 +146,7 @@ struct LearntAnswer {
 }
 
 impl Learning {
-    /// With `number` as the last one that was given: those of another process may still be known to connections.
+    /// Begins behind `number`, since connections may still know numbers that another process has used.
     pub(crate) fn new(room: &AnswerRoom, number: u32) -> Learning {
         Learning {
             listeners: HashMap::new(),
@@ -157,7 +161,7 @@ impl Learning {
         }
     }
 
-    /// Not 0, which is no answer's.
+    /// The next number; never 0, which marks an object that is being written.
     fn next_number(&mut self) -> u32 {
         self.number = self.number.wrapping_add(1).max(1);
         self.number
@@ -178,7 +182,7 @@ impl Gate {
         Ok(Gate::steering(charge, &[], false, Some(room))?.judging_requests())
     }
 
-    /// The same in the place of another gate.
+    /// Loads such a gate in the place of another one.
     ///
     /// # Errors
     /// As [`load_after`](Gate::load_after).
@@ -190,12 +194,12 @@ impl Gate {
         Ok(Gate::after(charge, true, Some(room), before)?.judging_requests())
     }
 
-    /// Whether it answers requests.
+    /// Whether this gate answers requests from the cache.
     pub fn answers_requests(&self) -> bool {
         self.learning.is_some()
     }
 
-    /// What the answers of a listener are found by; 0 if requests are not answered.
+    /// The number by which the answers of a listener are found; 0 if requests are not answered.
     pub(crate) fn number_of_listener(&self, listener: SocketAddr) -> u32 {
         self.learning.as_ref().map_or(0, |learning| lock(learning).listener(listener))
     }
@@ -204,8 +208,8 @@ impl Gate {
         self.learning.as_ref().zip(self.kernel.answers.as_ref()).ok_or(LearnError::NotAnswering)
     }
 
-    /// Has the kernel answer with this from now on, in the place of what it knew under the name. The number that is
-    /// returned stands in its [records](AnswerRecord::answer), and is given to no other.
+    /// Has the kernel give this answer from now on, instead of an earlier one under the same name. Its
+    /// [records](AnswerRecord::answer) have the number that is returned, which no other answer gets.
     ///
     /// # Errors
     /// [`LearnError`]; then the kernel has no answer under the name.
@@ -244,7 +248,8 @@ impl Gate {
             return Err(LearnError::Full);
         }
         let slots = learning.slots.take(objects.len(), Instant::now()).ok_or(LearnError::Full)?;
-        // from here on they are in use, whatever fails
+        // entered before the slots are written, so that `remove` frees them if a write fails. The answer is
+        // written last: only then does the program find the variants
         learning.known.insert(key, LearntAnswer { number, slots: slots.clone() });
         let placed = objects.iter().zip(&slots).try_for_each(|((at, object), slot)| {
             raw.slots[*at] = *slot;
@@ -260,8 +265,8 @@ impl Gate {
         Ok(number)
     }
 
-    /// Has the kernel forget an answer; the number that it had. When this returns, no packet that comes is answered with it,
-    /// but for a client that has not got it and sends its request again.
+    /// Has the kernel forget an answer; returns its number. From then on no packet is answered with it,
+    /// except the retransmission of a client that has not received it.
     pub fn forget(&self, name: &AnswerName<'_>) -> Option<u32> {
         let (learning, maps) = self.learning().ok()?;
         let mut learning = lock(learning);
@@ -269,7 +274,8 @@ impl Gate {
         learning.remove(maps, &name.key(listener).ok()?)
     }
 
-    /// Has the kernel forget all answers, as [`forget`](Gate::forget) does: the first store makes all of them void.
+    /// Has the kernel forget all answers, as [`forget`](Gate::forget) does. One store makes all of them void
+    /// at once.
     pub fn forget_all(&self) {
         let Ok((learning, maps)) = self.learning() else { return };
         let mut learning = lock(learning);
@@ -282,20 +288,22 @@ impl Gate {
         }
     }
 
-    /// How many answers the kernel knows.
+    /// The number of answers that the kernel knows.
     pub fn answers_known(&self) -> usize {
         self.learning.as_ref().map_or(0, |learning| lock(learning).known.len())
     }
 
-    /// Says what time it is, in seconds since 1970, for `Date`, and that answers may be given for so long from now on.
-    /// To be called once a second. With no time at all, none is given any more until it is called again.
+    /// Sets the value of `Date`, in seconds since 1970, and lets answers be given for the time `lasts` from
+    /// now on. The server calls this once a second. With a `lasts` of zero no answer is given until the next
+    /// call.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn renew(&self, unix_s: u64, lasts: Duration) -> Result<(), LearnError> {
         let (learning, maps) = self.learning()?;
         let mut learning = lock(learning);
-        // one that is being sent must stay whole: within a second nothing is written
+        // a program may be copying the date in force: the other one is written, and no date twice within a
+        // second
         if learning.date_s != Some(unix_s) {
             let next = 1 - learning.date;
             let date = baked::date(unix_s);
@@ -317,12 +325,13 @@ impl Gate {
         Ok(())
     }
 
-    /// Names the fields whose presence leaves a request to the server, besides those that always do, in the place of
-    /// those that were named before. New ones count before old ones are forgotten. To be called before answers are learnt
-    /// that these fields could change.
+    /// Names the fields whose presence leaves a request to the server, besides those that always do; they
+    /// replace the ones named before. New fields take effect before old ones are removed. The caller names
+    /// fields before it hands over answers that these fields could change.
     ///
     /// # Errors
-    /// [`LearnError::Field`], and [`LearnError::Full`] if they are more than 100; those of before are in force then.
+    /// [`LearnError::Field`], and [`LearnError::Full`] for more than 100 fields; the earlier fields stay in
+    /// force then.
     pub fn decide_by(&self, names: &[&str]) -> Result<(), LearnError> {
         let (learning, maps) = self.learning()?;
         let mut learning = lock(learning);
@@ -331,7 +340,7 @@ impl Gate {
         if wanted.len() > MOST_DECIDING {
             return Err(LearnError::Full);
         }
-        // what can be known and is always read in one way cannot be what leaves a request
+        // a field that the program always reads with a meaning of its own cannot be one that leaves a request
         let read = names.iter().find(|name| {
             fields::always(name).is_some_and(|meaning| meaning != FieldMeaning::Leaves)
         });
@@ -349,7 +358,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Has the fields known that always count.
+    /// Writes the fields that always have a meaning into the kernel's table.
     pub(crate) fn begin_answers(&self) -> Result<(), LearnError> {
         let (_, maps) = self.learning()?;
         for (name, meaning) in fields::ALWAYS {
@@ -358,16 +367,16 @@ impl Gate {
         Ok(())
     }
 
-    /// Where the records of answers come from. One reader is to read them.
+    /// Opens the records of answers. There must be only one reader.
     ///
     /// # Errors
-    /// What the kernel says, of memory above all.
+    /// Errors of the kernel, mostly a lack of memory.
     pub fn records(&self) -> Result<AnswerRecords, LearnError> {
         let (_, maps) = self.learning()?;
         Ok(AnswerRecords::of(&maps.records)?)
     }
 
-    /// What has become of requests since the gate was loaded, in the order of [`AnswerCount::ALL`].
+    /// The number of requests by result since the gate was loaded, in the order of [`AnswerCount::ALL`].
     pub fn answer_counts(&self) -> [u64; AnswerCount::ALL.len()] {
         let mut counts = [0; AnswerCount::ALL.len()];
         let Some(maps) = &self.kernel.answers else { return counts };
@@ -379,15 +388,16 @@ impl Gate {
     }
 }
 
-/// Fields that may be named.
+/// The most fields that may be named.
 const MOST_DECIDING: usize = 100;
 const _: () = assert!(MOST_DECIDING + fields::ALWAYS.len() <= 128);
 
 impl Learning {
-    /// Takes an answer out of the kernel. What its places held stays there for a while, for clients that have not got it.
+    /// Removes an answer from the kernel. Its slots keep their content for a while, for clients that have not
+    /// received it.
     fn remove(&mut self, maps: &AnswerMaps, key: &RawAnswerKey) -> Option<u32> {
         let known = self.known.remove(key)?;
-        // it was never there if it could not be placed
+        // if writing it failed, the answer was never in the map
         let _ = maps.answers.delete(key.bytes());
         let now = Instant::now();
         known.slots.into_iter().for_each(|slot| self.slots.give_back(slot, now));
@@ -395,8 +405,9 @@ impl Learning {
     }
 }
 
-/// Writes a variant where another one may have been. The number goes first, and comes last: the program looks at it before
-/// it has copied the rest and behind that.
+/// Writes a variant into a slot that may have held another one. The number is cleared before and set after
+/// everything else: the program compares it before and after it copies the rest, and so never sends a
+/// mixture.
 fn write_object(maps: &AnswerMaps, slot: u32, object: &RawObject) -> std::io::Result<()> {
     let none = RawObject { number: 0, ..*object };
     let unnumbered = maps.objects.lookup(&slot.to_ne_bytes(), MapFlags::ANY).map_err(plain)?;

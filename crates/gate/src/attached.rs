@@ -1,4 +1,4 @@
-//! Where the program is attached, and which listeners it judges SYNs for.
+//! The interfaces that the program is attached to, and the listeners that it judges SYNs for.
 
 use crate::error::GateError;
 use crate::filters::Filter;
@@ -13,27 +13,27 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// What it is attached to.
+/// The interfaces that the program is attached to, and the addresses that it knows.
 #[derive(Default)]
 pub(crate) struct Attached {
     listeners: HashSet<SocketAddr>,
-    /// Other servers.
+    /// The other servers that are protected.
     pub(crate) others: Others,
-    /// Those of both.
+    /// The ports of listeners and of other servers.
     ports: HashSet<u16>,
     locals: HashSet<IpAddr>,
-    /// By index.
+    /// The link or filter on each interface, by index.
     links: HashMap<u32, Attachment>,
 }
 
-/// What keeps the program on an interface.
+/// The link or filter that keeps the program on an interface.
 enum Attachment {
     Link(OwnedFd),
     Filter(Filter),
 }
 
 impl Attachment {
-    /// A link stays where it is.
+    /// Whether the program is still attached: nothing else removes a link, but a filter may be removed.
     fn is_there(&self) -> bool {
         match self {
             Attachment::Link(_) => true,
@@ -43,19 +43,19 @@ impl Attachment {
 }
 
 impl Gate {
-    /// Judges SYNs for these listeners, bound addresses with their ports, and no others; on every
-    /// interface that may get any. To be called again now and then: interfaces and addresses come and
-    /// go.
+    /// Judges SYNs for these listeners, bound addresses with their ports, and no others, on every
+    /// interface that may receive any. The server calls this again from time to time, since interfaces
+    /// and addresses come and go.
     ///
     /// # Errors
-    /// What is in the way. What could be done is done.
+    /// The first error. The other interfaces are attached to nevertheless.
     pub fn attach(&self, listeners: &[SocketAddr]) -> Result<(), GateError> {
         let held = self.find(listeners)?;
         let mut attached = lock(&self.attached);
         let wanted: HashMap<u32, &str> = held
             .iter()
             .filter(|held| {
-                // what goes to others may come by any
+                // packets for other servers may come by any interface
                 !attached.others.is_empty()
                     || listeners.iter().any(|listener| may_get(held, listener.ip()))
             })
@@ -69,7 +69,7 @@ impl Gate {
             }
             match self.hold(index) {
                 Ok(hold) => drop(attached.links.insert(index, hold)),
-                // it has gone meanwhile
+                // the interface has gone meanwhile
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(error) => {
                     let interface = name.to_owned();
@@ -81,15 +81,17 @@ impl Gate {
         first
     }
 
-    /// All of it but to be attached to interfaces: the gate before judges on.
+    /// Does all that [`attach`](Gate::attach) does except attaching to interfaces: the previous gate goes on
+    /// judging.
     ///
     /// # Errors
-    /// What is in the way. What could be done is done.
+    /// The first error.
     pub fn prepare(&self, listeners: &[SocketAddr]) -> Result<(), GateError> {
         self.find(listeners).map(drop)
     }
 
-    /// Has listeners and addresses found by the program; says which interfaces hold some.
+    /// Gives the program the listeners and this machine's addresses; returns the interfaces with their
+    /// addresses.
     fn find(&self, listeners: &[SocketAddr]) -> Result<Vec<InterfaceAddress>, GateError> {
         let mut attached = lock(&self.attached);
         self.set_listeners(&mut attached, listeners.iter().copied().collect())?;
@@ -113,15 +115,15 @@ impl Gate {
         }
     }
 
-    /// Judges nothing any more.
+    /// Detaches the program from all interfaces.
     pub fn detach(&self) {
         lock(&self.attached).links.clear();
     }
 
-    /// Judges again where another process was about to.
+    /// Puts this gate's program back on every interface, after another process was to take over and did not.
     ///
     /// # Errors
-    /// What the kernel says of one interface; the others are had.
+    /// The kernel's error for one interface; on the others the program is back.
     pub fn retake(&self) -> io::Result<()> {
         let attached = lock(&self.attached);
         let retaken = attached.links.iter().map(|(interface, hold)| match (hold, &self.filters) {
@@ -134,7 +136,7 @@ impl Gate {
         retaken.fold(Ok(()), Result::and)
     }
 
-    /// Another process judges from now on. Nothing is taken away.
+    /// Leaves judging to another process: links and filters stay on their interfaces.
     pub fn let_go(&self) {
         for (_, hold) in lock(&self.attached).links.drain() {
             if let Attachment::Filter(filter) = hold {
@@ -146,7 +148,7 @@ impl Gate {
         }
     }
 
-    /// By interface, the links that keep the program there.
+    /// The links that keep the program on its interfaces, by the interface's index.
     pub(crate) fn links(&self) -> io::Result<Vec<(u32, OwnedFd)>> {
         let attached = lock(&self.attached);
         let links = attached.links.iter().filter_map(|(interface, hold)| match hold {
@@ -178,7 +180,7 @@ impl Gate {
         self.set_ports(&mut attached.ports, ports)
     }
 
-    /// Has segments for these ports looked at, and for no others.
+    /// Has the program look at segments for these ports only.
     fn set_ports(&self, known: &mut HashSet<u16>, ports: HashSet<u16>) -> Result<(), GateError> {
         for word in known.union(&ports).map(|port| port / 64).collect::<HashSet<u16>>() {
             let in_word = ports.iter().filter(|port| **port / 64 == word);
@@ -214,7 +216,8 @@ impl Gate {
     }
 }
 
-/// Whether packets for `wanted` may come by this interface: those for an address of ours come by any.
+/// Whether packets for `wanted` may come by this interface. Those for an address of this machine may come by
+/// any but the loopback, whatever interface holds it.
 fn may_get(held: &InterfaceAddress, wanted: IpAddr) -> bool {
     wanted.is_unspecified() || wanted.is_loopback() == held.address.is_loopback()
 }

@@ -1,66 +1,66 @@
-//! What is counted, as `bpf/types.h` has it.
+//! The counters of the program, as in `bpf/types.h`.
 
-/// What is counted, in the order of `enum gate_count`.
+/// The counters of SYNs and handshakes, in the order of `enum gate_count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// SYNs for a listener of ours: each is in exactly one of those up to [`Count::LeftRace`].
+    /// SYNs that were judged: each is in exactly one of those up to [`Count::LeftRace`].
     Syns,
-    /// No limit, or within it.
+    /// No limit applies, or the SYN is within it.
     Passed,
-    /// Sent again after it was let through.
+    /// A retransmitted SYN that was admitted before.
     Repeated,
-    /// A rule refused it, silently.
+    /// A rule refused the SYN, silently.
     Dropped,
-    /// A rule refused it, with a reset.
+    /// A rule refused the SYN, with a reset.
     Reset,
-    /// Its client was refused a moment ago, and is ignored.
+    /// The client was refused a moment ago, and is ignored.
     Ignored,
-    /// Only user space can judge it.
+    /// Only user space can judge the SYN.
     LeftUser,
     /// Too many CPUs charged the same bucket at the same time.
     LeftRace,
     /// A handshake that was completed, and then charged.
     Completed,
-    /// The bucket was empty when it was completed: a segment dropped.
+    /// The bucket was empty when the handshake was completed: a segment dropped.
     LateDropped,
-    /// The same, with a reset.
+    /// The bucket was empty when the handshake was completed: a reset.
     LateReset,
     /// TCP with IP options or extension headers.
     LeftOptions,
     /// A fragment of TCP.
     LeftFragment,
-    /// TCP whose head is not whole.
+    /// TCP with an incomplete header.
     LeftShort,
-    /// A SYN that was answered here, without state. It is among those above, too.
+    /// A SYN that was answered here, without state; also counted among those above.
     Answered,
-    /// The acknowledgement of such an answer, without data: it is not passed on.
+    /// The acknowledgement of such a SYN-ACK without data, which is not passed on.
     Bare,
     /// A segment of such a connection before its first one.
     Later,
     /// A connection made on the socket of its class.
     Made,
-    /// On the public socket, because its class could not be told.
+    /// A connection made on the public socket, because its class could not be determined.
     MadeUnjudged,
-    /// The same, because its class has no socket.
+    /// A connection made on the public socket, because its class has none.
     MadePublic,
     /// The kernel refused to make the connection.
     NotMade,
-    /// The queue of its class is full: a first segment dropped, which comes again.
+    /// The queue of the class is full: a first segment dropped, to be retransmitted.
     FullDropped,
-    /// The same, with a reset.
+    /// The queue of the class is full: a reset.
     FullReset,
-    /// A SYN in the place of a connection that has just ended: for class sockets, but not answered here.
+    /// A SYN in the place of a connection in TIME_WAIT: for class sockets, but not answered here.
     TimeWait,
-    /// Beyond what the agent admits of its class: a first segment dropped, which comes again.
+    /// Beyond what the agent admits of the class: a first segment dropped, to be retransmitted.
     Paced,
     /// A connection made for another server on this machine.
     MadeOther,
-    /// Its class's turn at another server has not come: a first segment dropped, which comes again.
+    /// The class's turn at another server has not come: a first segment dropped, to be retransmitted.
     TurnedAway,
 }
 
 impl Count {
-    /// All of them.
+    /// All counters, in their order.
     pub const ALL: [Count; 27] = [
         Count::Syns,
         Count::Passed,
@@ -92,37 +92,37 @@ impl Count {
     ];
 }
 
-/// What became of first requests that were judged, in the order of `enum gate_first`.
+/// The counters of first requests that were judged, by result, in the order of `enum gate_first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstCount {
-    /// No limit. Each first request that is judged is in exactly one of those up to [`FirstCount::Contended`].
+    /// No limit applies. Each judged request is in exactly one of those up to [`FirstCount::Contended`].
     Passed,
     /// Within the limit of a rule, and charged to it.
     Charged,
-    /// A rule refused it, silently.
+    /// A rule refused the request, silently.
     Dropped,
-    /// With a reset.
+    /// A rule refused the request, with a reset.
     Reset,
-    /// With an error.
+    /// A rule refused the request, with an error page.
     Answered,
-    /// Only user space can judge it.
+    /// Only user space can judge the request.
     Left,
     /// Too many CPUs charged the same bucket at the same time.
     Contended,
-    /// Its checksum is wrong.
+    /// The checksum of the segment is wrong.
     Damaged,
-    /// An error was sent once more.
+    /// An error page was sent again.
     Repeated,
-    /// What came behind an error was acknowledged.
+    /// A segment behind an error page was acknowledged.
     Acked,
-    /// Behind an error nothing is to be said.
+    /// A segment behind an error page was dropped: there was nothing to send.
     Held,
-    /// Too much came behind an error: a reset.
+    /// A reset: the client sent too much behind an error page.
     Cut,
 }
 
 impl FirstCount {
-    /// All of them.
+    /// All counters, in their order.
     pub const ALL: [FirstCount; 12] = [
         FirstCount::Passed,
         FirstCount::Charged,

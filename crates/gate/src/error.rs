@@ -1,37 +1,37 @@
-//! What can go wrong with a gate, in words.
+//! The errors of a gate.
 
 use std::{fmt, io};
 
-/// Why there is no gate.
+/// An error that keeps a gate from being loaded or attached.
 #[derive(Debug)]
 pub enum GateError {
     /// The program could not be loaded.
     Load {
-        /// What the kernel answered.
+        /// The kernel's error.
         error: String,
-        /// All that was said meanwhile, for those who look for the reason.
+        /// The messages of libbpf and of the verifier, to find the reason.
         said: String,
     },
-    /// It could not be attached.
+    /// The program could not be attached.
     Attach {
-        /// To which interface.
+        /// The name of the interface.
         interface: String,
-        /// By a filter, not by a link.
+        /// Whether the program was to be attached by a filter instead of a link.
         by_filter: bool,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// There is nobody who takes filters away when this process is killed.
+    /// There is no guard that removes filters when this process is killed.
     Guard(io::Error),
     /// A map could not be written, or interfaces not be listed.
     Kernel(io::Error),
-    /// The rules about addresses are too many.
+    /// There are too many rules about addresses.
     TooMany,
-    /// Class sockets are too many.
+    /// There are too many class sockets.
     TooManySockets,
-    /// Connections cannot be made of cookies: why.
+    /// The kernel cannot make connections from cookies, with the reason.
     CannotSteer(&'static str),
-    /// The gate before answers SYNs, and this one is not to.
+    /// The previous gate answers SYNs, and this one was loaded without that.
     StillAnswers,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for GateError {
         match self {
             GateError::Load { error, said } => {
                 write!(f, "the kernel takes no program: {error}")?;
-                // libbpf's last line says what it was about
+                // the last line of libbpf names the cause
                 match said.lines().rev().find(|line| line.contains("libbpf: ")) {
                     Some(line) => write!(f, " ({})", line.trim()),
                     None => Ok(()),

@@ -1,13 +1,13 @@
-//! The other way to attach, for kernels without links at TC (before Linux 6.6): filters at clsact, which do
-//! not go with the process.
+//! The other way to attach, for kernels without links at TC (before Linux 6.6): filters at clsact, which
+//! outlive the process.
 //!
-//! Two things see to it that nothing is left of a process that was killed. What the filter runs only calls
-//! the program that judges, by a map that the kernel empties when no process holds it any more: so nothing is
-//! judged from that moment on, whoever else was killed. And a guard, a process of its own, then takes the
-//! filters away ([`guard`]). If it was killed, too, the next gate does.
+//! Two mechanisms make sure that nothing is left of a process that was killed. The program in the filter only
+//! tail-calls the one that judges, through a map that the kernel empties when no process holds it any more:
+//! from that moment on nothing is judged, even if the guard was killed, too. And a guard, a process of its
+//! own, then removes the filters ([`guard`]). If the guard was killed, the next gate removes them.
 //!
-//! A gate has a number, which stands in the handle of its filters and in the name of a socket. The guard and
-//! the gate hold that socket; its other end, which only the gate holds, tells the guard when to begin.
+//! A gate has a number, which is in the handle of its filters and in the name of a socket. The guard and
+//! the gate hold that socket. Only the gate holds the other end; when it closes, the guard begins to remove.
 
 use crate::error::GateError;
 use crate::interfaces;
@@ -21,58 +21,59 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Before filters of others, who mostly number theirs from 49152 downwards if they do not say a number.
+/// The priority of our filters, before those of others: the kernel numbers filters from 49152 downwards where
+/// none is given.
 const PRIORITY: u32 = 5;
 
-/// Of filters that are ours, with the number of the gate.
+/// The handle of our filters; the number of the gate is added.
 const HANDLE: u32 = 0xf0b0_0000;
 
-/// So many gates of this kind fit into a network namespace.
+/// The most gates with filters in one network namespace.
 const NUMBERS: u32 = 16;
 
-/// The index that a loopback has.
+/// The index of the loopback interface.
 pub(crate) const LOOPBACK: u32 = 1;
 
-/// Before the number, in the name of the socket.
+/// The name of the socket, before the number.
 const NAME: &str = "forebay-gate-";
 
-/// How long a guard may take to end.
+/// The time within which a guard has to end.
 const PATIENCE_MS: u32 = 5000;
 
-/// The filters of one gate, and who takes them away.
+/// The filters of one gate, and the guard that removes them.
 #[derive(Debug)]
 pub(crate) struct Filters {
     number: u32,
     guard: FilterGuard,
-    /// The guard begins when this is closed.
+    /// The gate's end of the socket pair: the guard begins when it is closed.
     line: Option<UnixStream>,
-    /// Nobody else takes the number while somebody holds this.
+    /// The guard's end, whose name has the number: no other gate gets the number while it is open.
     named: UnixStream,
 }
 
-/// The process that takes filters away.
+/// The process that removes filters.
 #[derive(Debug)]
 enum FilterGuard {
-    /// Was started here.
+    /// A child of this process.
     Own(Child),
-    /// Was started by a process before, and has this number.
+    /// A process with this id, which an earlier process has started.
     Handed(u32),
 }
 
-/// Filters that go to another process, with who takes them away.
+/// Filters that go to another process, with their guard.
 #[derive(Debug)]
 pub struct HandedFilters {
-    /// Of the gate, in the handles of its filters.
+    /// The number of the gate, in the handles of its filters.
     pub number: u32,
-    /// The process that guards.
+    /// The process id of the guard.
     pub guard: u32,
-    /// What the guard waits for the end of.
+    /// The end of the socket pair whose closing the guard waits for.
     pub line: OwnedFd,
-    /// What has the name of the number.
+    /// The end whose name has the number.
     pub named: OwnedFd,
 }
 
-/// A program on an interface. It goes when this is dropped.
+/// A program on an interface, which is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Filter {
     interface: u32,
@@ -80,16 +81,16 @@ pub(crate) struct Filter {
 }
 
 impl Filters {
-    /// Takes a number, has `guard` watch from now on, and removes what nobody watched.
+    /// Takes a number, starts `guard`, and removes the filters of gates whose guard is gone.
     ///
     /// # Errors
-    /// That all numbers are taken, or what the system says.
+    /// All numbers are taken, or an error of the system.
     pub(crate) fn begin(guard: &mut Command) -> io::Result<Filters> {
         let mut first = None;
         for number in 0..NUMBERS {
             if let Some(ends) = take(number)? {
                 remove_everywhere(number);
-                // others are free again, for servers that start now
+                // only the first number is kept: the others are free again, for servers that start now
                 first.get_or_insert((number, ends));
             }
         }
@@ -101,7 +102,7 @@ impl Filters {
         Ok(Filters { number, guard: FilterGuard::Own(guard), line: Some(line), named })
     }
 
-    /// Those of a process before.
+    /// Takes over the filters of an earlier process.
     pub(crate) fn handed(HandedFilters { number, guard, line, named }: HandedFilters) -> Filters {
         Filters {
             number,
@@ -111,7 +112,7 @@ impl Filters {
         }
     }
 
-    /// For the process that takes the place of this one.
+    /// Duplicates the descriptors for the process that takes the place of this one.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -125,13 +126,13 @@ impl Filters {
         })
     }
 
-    /// Another process has them, and the guard watches that.
+    /// Leaves the filters to another process, which the guard watches from now on.
     pub(crate) fn leave(&mut self) {
         self.line = None;
         self.guard = FilterGuard::Handed(self.guard.number());
     }
 
-    /// Takes the filters of this gate's number from all interfaces but these.
+    /// Removes the filters of this gate's number from all interfaces except these.
     pub(crate) fn remove_but(&self, held: &[u32]) {
         let others = interfaces::all().into_iter().filter(|one| !held.contains(one));
         for interface in others.filter(|one| program_of(*one, self.number).is_some()) {
@@ -139,10 +140,10 @@ impl Filters {
         }
     }
 
-    /// Puts a program into the place of the one on an interface.
+    /// Replaces the program on an interface.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub(crate) fn replace(&self, program: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
         attach(program, interface, self.number)
     }
@@ -150,7 +151,7 @@ impl Filters {
     /// Attaches a program to an interface.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub(crate) fn attach(&self, program: BorrowedFd<'_>, interface: u32) -> io::Result<Filter> {
         attach(program, interface, self.number)?;
         Ok(Filter { interface, number: self.number })
@@ -171,17 +172,17 @@ impl Filters {
         }
     }
 
-    /// The process that guards.
+    /// The process id of the guard.
     #[cfg(test)]
     pub(crate) fn guard(&self) -> u32 {
         self.guard.number()
     }
 }
 
-/// The guard has nothing to do any more but to end.
+/// Closes the line and waits for the guard to end.
 impl Drop for Filters {
     fn drop(&mut self) {
-        // of a guard that another process has started nothing more is to be done
+        // a guard that another process has started is not a child to wait for
         let was_ours = self.line.take().is_some();
         let FilterGuard::Own(guard) = &mut self.guard else { return };
         if !was_ours {
@@ -193,7 +194,7 @@ impl Drop for Filters {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        // it is stopped, or the machine is
+        // the guard is stopped (SIGSTOP), or the machine was
         let _ = guard.kill();
         let _ = guard.wait();
     }
@@ -207,7 +208,7 @@ impl FilterGuard {
         }
     }
 
-    /// Whether it has ended, and how, if that can be told.
+    /// Whether the guard has ended, with its exit status where that is known.
     fn has_ended(&mut self) -> io::Result<Option<String>> {
         match self {
             FilterGuard::Own(child) => Ok(child.try_wait()?.map(|status| format!(" ({status})"))),
@@ -221,12 +222,12 @@ impl FilterGuard {
 }
 
 impl Filter {
-    /// Stays in its place, which another process keeps.
+    /// Leaves the filter on its interface, for another process.
     pub(crate) fn leave(self) {
         std::mem::forget(self);
     }
 
-    /// Whether it is in its place: others may remove filters.
+    /// Whether the filter is still there: any program with the rights can remove filters.
     pub(crate) fn is_there(&self) -> bool {
         program_of(self.interface, self.number).is_some()
     }
@@ -238,15 +239,15 @@ impl Drop for Filter {
     }
 }
 
-/// What a guard does: waits until the gate that has started it is gone, in whatever way, and takes its
-/// filters away. Standard input is as the gate has given it.
+/// The work of a guard process: waits until the gate that started it is gone, in whatever way, and removes
+/// its filters. Standard input is the socket that the gate has passed.
 ///
 /// # Errors
-/// That it was not started by a gate.
+/// This process was not started by a gate.
 pub fn guard() -> io::Result<()> {
     let mut line = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let number = number_of(&line)?;
-    // interfaces without filters of ours are not worth a word
+    // libbpf would report each interface that has no filter of ours
     libbpf_rs::set_print(None);
     loop {
         match line.read(&mut [0; 64]) {
@@ -267,14 +268,14 @@ fn number_of(line: &UnixStream) -> io::Result<u32> {
     number.ok_or_else(|| io::Error::other("only a server starts this"))
 }
 
-/// Two ends of a line, of which the second has the name of the number; `None` if somebody has that.
+/// A socket pair, of which the second end is bound to the name of the number; `None` if that name is taken.
 fn take(number: u32) -> io::Result<Option<(UnixStream, UnixStream)>> {
     let (line, named) = UnixStream::pair()?;
     // SAFETY: all bytes zero are an address.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     let name = format!("{NAME}{number}");
-    // behind a zero: the network namespace has it, and no directory
+    // an abstract address (it begins with a zero byte) belongs to the network namespace, as filters do
     for (to, from) in address.sun_path[1..].iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
@@ -316,23 +317,23 @@ fn attach(program: BorrowedFd<'_>, interface: u32, number: u32) -> io::Result<()
     let mut hook = hook(interface);
     // SAFETY: the hook is as large as it says.
     match done(unsafe { sys::bpf_tc_hook_create(&raw mut hook) }) {
-        // somebody's, or ours of before
+        // another program has made the qdisc, or an earlier gate
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
         made => made?,
     }
     let mut options = options(number);
     options.prog_fd = program.as_raw_fd();
-    // nobody else has our handle
+    // a filter with our handle is ours, so it may be replaced
     options.flags = sys::BPF_TC_F_REPLACE;
     // SAFETY: both are as large as they say, and the program is open.
     done(unsafe { sys::bpf_tc_attach(&raw const hook, &raw mut options) })
 }
 
-/// Attaches a program to the loopback of a network namespace that is gone afterwards. Without the right to have
-/// one nothing is tried.
+/// Attaches a program to the loopback of a new network namespace, which is gone afterwards. Does nothing
+/// without the right to create one.
 ///
 /// # Errors
-/// What the kernel says, which may lack the modules.
+/// Errors of the kernel, which may lack the modules.
 pub(crate) fn try_attach(program: BorrowedFd<'_>) -> io::Result<()> {
     let tried = std::thread::scope(|scope| {
         let apart = scope.spawn(|| {
@@ -355,8 +356,8 @@ pub(crate) fn program_of(interface: u32, number: u32) -> Option<u32> {
     found.is_ok().then_some(options.prog_id)
 }
 
-/// Takes the filter with this number from an interface, if it is there. The qdisc stays: others may have come
-/// to use it.
+/// Removes the filter with this number from an interface, if it is there. The qdisc stays: other programs may
+/// use it by now.
 fn remove(interface: u32, number: u32) {
     let (hook, options) = (hook(interface), options(number));
     // SAFETY: both are as large as they say.

@@ -1,4 +1,4 @@
-//! First requests that are judged in the kernel: what was charged there, and what has become of them.
+//! First requests that are judged in the kernel: their charges and their counters.
 
 use crate::counts::FirstCount;
 use crate::kernel;
@@ -9,9 +9,9 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 
 impl Gate {
-    /// The same gate, which also judges the first request of each connection that it has made, as far as its first
-    /// segment tells: a gate that [steers](Gate::load_steering); of another nothing changes. To be said before it
-    /// [lowers](Gate::lower) rules.
+    /// Has this gate also judge the first request of each connection that it makes, as far as the first
+    /// segment shows it. Without effect on a gate that does not [steer](Gate::load_steering). To be called
+    /// before the gate [lowers](Gate::lower) rules.
     #[must_use]
     pub fn judging_requests(mut self) -> Gate {
         if self.steers() {
@@ -20,13 +20,13 @@ impl Gate {
         self
     }
 
-    /// Whether it does.
+    /// Whether this gate judges first requests.
     pub fn judges_requests(&self) -> bool {
         self.pages.is_some()
     }
 
-    /// The slot of the rule whose bucket the first request of this connection was charged to. It is asked once: then
-    /// it is forgotten. One system call.
+    /// Takes the slot of the rule whose bucket the first request of this connection was charged to; a second
+    /// call returns `None`. One system call.
     pub fn take_charged_request(&self, client: SocketAddr, local: SocketAddr) -> Option<u32> {
         let first = self.kernel.first.as_ref()?;
         let known: Option<RawCharged> =
@@ -34,7 +34,7 @@ impl Gate {
         known.map(|charged| charged.slot)
     }
 
-    /// What has become of first requests since the gate was loaded, in the order of [`FirstCount::ALL`].
+    /// The number of first requests by result since the gate was loaded, in the order of [`FirstCount::ALL`].
     pub fn first_counts(&self) -> [u64; FirstCount::ALL.len()] {
         let mut counts = [0; FirstCount::ALL.len()];
         let Some(first) = &self.kernel.first else { return counts };
@@ -45,12 +45,12 @@ impl Gate {
         counts
     }
 
-    /// The place of an error.
+    /// The number of an error page; `None` if there are too many, or first requests are not judged.
     pub(crate) fn page(&self, status: u16, retry_after_s: u32) -> Option<u16> {
         lock(self.pages.as_ref()?).place(status, retry_after_s)
     }
 
-    /// Brings the errors in the kernel up to date.
+    /// Brings the error pages in the kernel up to date.
     pub(crate) fn write_pages(&self) -> Result<(), GateError> {
         match (&self.pages, &self.kernel.first) {
             (Some(pages), Some(first)) => {

@@ -1,8 +1,8 @@
-//! What a gate hands to the gate of another process, which judges in its place.
+//! The transfer of a gate to another process, whose gate judges in its place.
 //!
-//! A link keeps its place at an interface, and gets the program of the other gate from one packet to the next; so does
-//! a filter. Two never judge the same packet, and none is missed. Maps whose content outlives a policy are the same in
-//! both: buckets, who is ignored, handshakes that have begun, what was counted.
+//! A link stays on its interface and gets the program of the other gate from one packet to the next; so does
+//! a filter. Two gates never judge the same packet, and no packet is missed. Both gates share the maps whose
+//! content outlives a policy: buckets, ignored clients, handshakes that have begun, counters.
 
 use crate::error::GateError;
 use crate::filters::{Filters, HandedFilters};
@@ -13,28 +13,29 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
-/// What the content of the maps that are kept means. It grows when that changes: then the other gate begins anew.
+/// The version of the maps that are handed over. It grows when the meaning of their content changes: a gate
+/// with another version begins with empty maps.
 pub const LAYOUT: u32 = 3;
 
-/// What a gate has that another one goes on with.
+/// The state of a gate that another one takes over.
 #[derive(Debug)]
 pub struct HandedGate {
-    /// [`LAYOUT`] of the program that hands it.
+    /// The [`LAYOUT`] of the program that hands the gate over.
     pub layout: u32,
-    /// Whether it answers SYNs: cookies of its own are on their way.
+    /// Whether the gate answers SYNs, so that clients may still have its cookies.
     pub steers: bool,
-    /// Which rule has which place, by name.
+    /// The slot of each rule, by name.
     pub slots: Vec<(String, u32)>,
-    /// By name.
+    /// The maps, by name.
     pub maps: Vec<(String, OwnedFd)>,
-    /// By interface.
+    /// The links, by the interface's index.
     pub links: Vec<(u32, OwnedFd)>,
-    /// In the place of links.
+    /// The filters, where the gate is not attached by links.
     pub filters: Option<HandedFilters>,
 }
 
 impl Gate {
-    /// What there is, for the process that takes the place of this one.
+    /// Duplicates all that the process needs that takes the place of this one.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -54,8 +55,8 @@ impl Gate {
         })
     }
 
-    /// What another process is to hold, besides what is [handed](Gate::hand), so that the kernel judges on when this process
-    /// has ended: the map of the programs, which the kernel empties when no process holds it.
+    /// The map of the programs, which the kernel empties when no process holds it. Another process that holds
+    /// it, besides what is [handed over](Gate::hand), keeps the kernel judging after this process has ended.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -63,7 +64,7 @@ impl Gate {
         self.kernel.programs().try_clone_to_owned()
     }
 
-    /// The gate before judges nowhere any more, also where this one has no listeners.
+    /// Ends the judging of the previous gate on the interfaces where this one has no listeners.
     pub fn settle(&self) {
         lock(&self.handed).clear();
         if let Some(filters) = &self.filters {
@@ -72,7 +73,8 @@ impl Gate {
         }
     }
 
-    /// Loads a gate that takes the place of another where it is [attached](Gate::attach).
+    /// Loads a gate that takes the place of another one on the interfaces that it is [attached](Gate::attach)
+    /// to.
     ///
     /// # Errors
     /// As [`Gate::load`] and [`Gate::load_steering`]; [`GateError::StillAnswers`].
@@ -80,7 +82,7 @@ impl Gate {
         Gate::after(charge, steers, None, before)
     }
 
-    /// The same; with `room` it answers requests, too.
+    /// Loads such a gate; with `room` it also answers requests from the cache.
     pub(crate) fn after(
         charge: Charge,
         steers: bool,

@@ -1,4 +1,4 @@
-//! Which interfaces there are, and which addresses they hold.
+//! The interfaces of this network namespace, and their addresses.
 
 use std::ffi::CStr;
 use std::io;
@@ -12,10 +12,10 @@ pub(crate) struct InterfaceAddress {
     pub(crate) address: IpAddr,
 }
 
-/// Those of this network namespace that hold addresses.
+/// The interfaces of this network namespace that have addresses, an entry for each address.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(crate) fn held() -> io::Result<Vec<InterfaceAddress>> {
     let mut list = std::ptr::null_mut();
     // SAFETY: `list` is writable; on success it is a list to be freed.
@@ -68,7 +68,8 @@ pub(crate) fn held() -> io::Result<Vec<InterfaceAddress>> {
 
 /// The index of every interface of this network namespace; none if they cannot be listed.
 pub(crate) fn all() -> Vec<u32> {
-    // SAFETY: it has no conditions; a list that it gives ends with an index of zero, and is freed below.
+    // SAFETY: the call has no conditions; a list that it gives ends with an index of zero, and is freed
+    // below.
     let list = unsafe { libc::if_nameindex() };
     let mut found = Vec::new();
     if list.is_null() {

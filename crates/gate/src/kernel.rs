@@ -12,26 +12,28 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::sync::Mutex;
 
-/// Aligned, as libbpf reads it where it lies.
+/// A wrapper that aligns its content: libbpf reads the object in place.
 #[repr(align(8))]
 struct Aligned<T: ?Sized>(T);
 
-/// What clang made of `bpf/`.
+/// The object file that clang has made of `bpf/`.
 pub(crate) static OBJECT: &[u8] = {
     static ALIGNED: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/gate.o")));
     &ALIGNED.0
 };
 
-/// What libbpf says while it loads, to be told if it fails.
+/// The messages of libbpf while it loads, which become a part of the error if that fails.
 static SAID: Mutex<String> = Mutex::new(String::new());
 
-/// Of what is said only so much is kept: the verifier can say megabytes, and its end counts.
+/// The bytes of these messages that are kept, from the end: the verifier can print megabytes, and its end
+/// matters.
 const MOST_SAID: usize = 64 << 10;
 
-/// What is loaded. It goes when this is dropped, or the process ends, however it ends.
+/// The loaded programs and maps. The kernel frees them when this is dropped, or when the process ends,
+/// however it ends.
 pub(crate) struct Kernel {
     program: OwnedFd,
-    /// What a filter runs: it calls `program`.
+    /// The program in a filter, which tail-calls `program`.
     caller: OwnedFd,
     pub(crate) control: Mapped,
     pub(crate) words: Mapped,
@@ -47,11 +49,11 @@ pub(crate) struct Kernel {
     pub(crate) keys: MapHandle,
     pub(crate) judged: MapHandle,
     pub(crate) ranks: MapHandle,
-    /// For first requests.
+    /// The maps for first requests.
     pub(crate) first: Option<FirstMaps>,
-    /// For answers from the cache.
+    /// The maps for answers from the cache.
     pub(crate) answers: Option<AnswerMaps>,
-    /// The kernel empties it when no process holds it.
+    /// The map for tail calls. The kernel empties it when no process holds it.
     programs: MapHandle,
 }
 
@@ -62,33 +64,35 @@ pub(crate) struct FirstMaps {
     pub(crate) counts: MapHandle,
 }
 
-/// How much room there is for answers from the cache. All of it is the kernel's memory, from the beginning on.
+/// The room for answers from the cache. The kernel allocates all of it at loading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerRoom {
-    /// Answers that are known at once: a quarter of a KiB each.
+    /// The most answers that are known at once, a quarter of a KiB each.
     pub answers: u32,
-    /// Their variants, 4 KiB each.
+    /// The most variants of answers, 4 KiB each.
     pub variants: u32,
-    /// Connections that have had an answer and may go on: 140 bytes each. The one that was heard of the longest time ago
-    /// is forgotten first, and then gets a reset.
+    /// The most connections that have had an answer and may go on, 140 bytes each. The least recently used
+    /// one is evicted first, and then gets a reset.
     pub connections: u32,
-    /// Of the buffer for records, which have 72 bytes and the head of the request: a power of two, 4096 or more.
+    /// The bytes of the buffer for records, a power of two, 4096 or more. A record has 72 bytes and the head
+    /// of the request.
     pub record_bytes: u32,
 }
 
 impl Default for AnswerRoom {
-    /// 15 MiB.
+    /// Room of 15 MiB.
     fn default() -> AnswerRoom {
         AnswerRoom { answers: 1024, variants: 1024, connections: 65_536, record_bytes: 2 << 20 }
     }
 }
 
 impl AnswerRoom {
-    /// For a gate that answers nothing, and goes on with connections that have had answers from another.
+    /// The room of a gate that answers no requests, and goes on with connections that had answers from
+    /// another gate.
     pub(crate) const LEAST: AnswerRoom =
         AnswerRoom { answers: 1, variants: 1, connections: 1, record_bytes: 4096 };
 
-    /// How many entries the map with this name has, if that is said here.
+    /// The number of entries of the map with this name, if it depends on the room.
     fn entries_of(&self, map: &OsStr) -> Option<u32> {
         match map.to_str()? {
             "answers" => Some(self.answers.max(1)),
@@ -115,11 +119,11 @@ pub(crate) struct AnswerMaps {
 /// The map of connections that have had an answer.
 pub(crate) const SERVED: &str = "served";
 
-/// Maps that nothing needs unless requests are answered.
+/// The maps that are created only where requests are answered from the cache.
 const OF_ANSWERS: [&str; 8] =
     ["serving", "answers", "objects", "dates", "fields", "records", "serves", SERVED];
 
-/// Maps that nothing needs unless handshakes are completed.
+/// The maps that are created only where handshakes are completed.
 const OF_FIRST: [&str; 5] = ["pages", "refused", "charged", "watched", "firsts"];
 
 /// The maps that hold tables.
@@ -139,11 +143,12 @@ pub(crate) struct Outer {
 }
 
 impl Kernel {
-    /// Loads what is needed, with `steers` for handshakes without state, with `answers` for answers from the cache, too;
-    /// nothing is attached yet. Maps that are `kept` stand in for those of their names.
+    /// Loads the programs and maps that are needed: with `steers` also those for handshakes without state,
+    /// with `answers` also those for answers from the cache. Nothing is attached yet. The `kept` maps of an
+    /// earlier gate are used instead of new ones with their names.
     ///
     /// # Errors
-    /// [`GateError::Load`] with the last line of what the kernel said.
+    /// [`GateError::Load`] with the messages of libbpf.
     pub(crate) fn load(
         steers: bool,
         answers: Option<&AnswerRoom>,
@@ -170,7 +175,8 @@ impl Kernel {
         answers: Option<&AnswerRoom>,
         kept: &[(String, OwnedFd)],
     ) -> libbpf_rs::Result<Kernel> {
-        // libbpf remembers it; later the file that says it may be out of reach
+        // libbpf caches the number; once the process has confined itself, the file with it may be out of
+        // reach
         libbpf_rs::num_possible_cpus()?;
         let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
         for mut map in object.maps_mut() {
@@ -186,7 +192,7 @@ impl Kernel {
                 map.set_max_entries(entries)?;
             }
             if let Some((_, of_other)) = kept.iter().find(|(name, _)| map.name() == name.as_str()) {
-                // how many connections have room is said for the first of all processes
+                // a map that is handed over keeps the size that the first process has given it
                 if map.name() == SERVED && answers.is_some() {
                     map.set_max_entries(shape_of(of_other.as_fd())?[3])?;
                 }
@@ -196,7 +202,7 @@ impl Kernel {
                 map.reuse_fd(of_other.as_fd())?;
             }
         }
-        // older kernels refuse them
+        // older kernels reject these programs, so they are loaded only where they are needed
         let of_steering =
             [("answer", ANSWER), ("complete", COMPLETE), ("reply", REPLY), ("watch_first", WATCH)];
         let of_answers = [("serve_on", SERVE_ON), ("serve", SERVE), ("send_answer", SEND)];
@@ -276,10 +282,11 @@ impl Kernel {
         })
     }
 
-    /// Attaches the program to an interface, before whatever is there. It stays as long as the link.
+    /// Attaches the program to an interface, before the programs that are there. It stays as long as the link
+    /// is open.
     ///
     /// # Errors
-    /// What the kernel says: before 6.6 it knows no such links.
+    /// Errors of the kernel; before Linux 6.6 it has no such links.
     pub(crate) fn attach(&self, interface: u32) -> io::Result<OwnedFd> {
         let index = interface.cast_signed();
         // SAFETY: the program's descriptor is open; no options are given.
@@ -289,10 +296,10 @@ impl Kernel {
         owned(link)
     }
 
-    /// Puts the program into the place of the one that a link has, from one packet to the next.
+    /// Replaces the program of a link by this one, from one packet to the next.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub(crate) fn replace(&self, link: BorrowedFd<'_>) -> io::Result<()> {
         // SAFETY: both descriptors are open; no options are given.
         let result = unsafe {
@@ -301,8 +308,8 @@ impl Kernel {
         if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
     }
 
-    /// The maps that another process may go on with, by name: what they hold means the same there, as long as
-    /// [`LAYOUT`](crate::handing::LAYOUT) does.
+    /// The maps that another process may take over, by name. Their content means the same there if
+    /// [`LAYOUT`](crate::handing::LAYOUT) is the same.
     pub(crate) fn kept(&self) -> Vec<(&'static str, BorrowedFd<'_>)> {
         let first = self
             .first
@@ -317,29 +324,29 @@ impl Kernel {
             ("keys", self.keys.as_fd()),
             ("judged", self.judged.as_fd()),
         ];
-        // connections that have had an answer go on in the other process
+        // connections that had an answer go on in the other process
         let served = self.answers.as_ref().map(|answers| (SERVED, answers.served.as_fd()));
         always.into_iter().chain(first.into_iter().flatten()).chain(served).collect()
     }
 
-    /// By which the program that is attached finds the others.
+    /// The map through which the attached program tail-calls the others.
     pub(crate) fn programs(&self) -> BorrowedFd<'_> {
         self.programs.as_fd()
     }
 
     /// Whether the kernel has links at TC.
     pub(crate) fn has_links(&self) -> bool {
-        // no interface has this index; who knows such links says so
+        // no interface has the index 0: a kernel with such links answers ENODEV, an older one another error
         let none = self.attach(0);
         none.is_err_and(|error| error.raw_os_error() == Some(libc::ENODEV))
     }
 
-    /// What a filter is to run in the place of a link.
+    /// The program that a filter runs, where there are no links.
     pub(crate) fn caller(&self) -> BorrowedFd<'_> {
         self.caller.as_fd()
     }
 
-    /// The number that the kernel has given the program that judges.
+    /// The kernel's id of the program that judges.
     #[cfg(test)]
     pub(crate) fn program_number(&self) -> u32 {
         let mut info = sys::bpf_prog_info::default();
@@ -352,11 +359,11 @@ impl Kernel {
         info.id
     }
 
-    /// Runs the program on a packet that begins with its Ethernet head. Returns the verdict and the
-    /// packet as it is then.
+    /// Runs the program `times` times on a packet that begins with its Ethernet header. Returns the
+    /// verdict, the packet as the program left it, and the nanoseconds of one run on average.
     ///
     /// # Errors
-    /// What the kernel says, of packets that are too short above all.
+    /// Errors of the kernel, mostly of packets that are too short.
     pub(crate) fn run_on(&self, packet: &[u8], times: u32) -> io::Result<(u32, Vec<u8>, u32)> {
         // an answer from the cache may be as long as a segment
         let mut out = vec![0_u8; packet.len() + 2048];
@@ -380,7 +387,7 @@ impl Kernel {
     }
 }
 
-/// Type, bytes of a key and of a value, entries, flags.
+/// The shape of a map: type, bytes of a key and of a value, entries, flags.
 type MapShape = [u32; 5];
 
 fn shape(map: &OpenMapMut<'_>) -> MapShape {
@@ -417,11 +424,11 @@ fn owned(fd: RawFd) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: it was just given, and nobody else has it.
+    // SAFETY: the kernel has just returned the descriptor, so this is its only owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A table that is to be put into one of the outer maps.
+/// Creates a table for one of the outer maps.
 pub(crate) fn table(
     kind: MapType,
     key_bytes: usize,
@@ -450,13 +457,13 @@ fn place_program(programs: &MapHandle, at: u32, program: &OwnedFd) -> libbpf_rs:
     programs.update(&at.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
 }
 
-/// Puts a table into a place of an outer map.
+/// Puts a table into an outer map, at index `at`.
 pub(crate) fn place(outer: &MapHandle, at: u32, table: &MapHandle) -> io::Result<()> {
     let fd = table.as_fd().as_raw_fd();
     outer.update(&at.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY).map_err(plain)
 }
 
-/// Takes an entry out of a map, without allocating; `None` if there is none.
+/// Looks an entry of a map up and deletes it, without allocating; `None` if there is none.
 pub(crate) fn take<V: Plain>(map: &MapHandle, key: &impl Plain) -> Option<V> {
     let mut value = V::default();
     // SAFETY: key and value are as large as those of the map, which `types` has declared.
@@ -470,13 +477,13 @@ pub(crate) fn take<V: Plain>(map: &MapHandle, key: &impl Plain) -> Option<V> {
     (result == 0).then_some(value)
 }
 
-/// The error of the kernel in one of libbpf's.
+/// Turns an error of libbpf into one of `io`, with its text.
 pub(crate) fn plain(error: libbpf_rs::Error) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// A map of the kernel in the memory of this process, for as long as the process lives: what points
-/// there may be kept anywhere.
+/// A map of the kernel, mapped into the memory of this process for as long as the process lives, so that
+/// references into it are `'static`.
 pub(crate) struct Mapped {
     map: MapHandle,
     at: NonNull<u8>,
@@ -510,12 +517,12 @@ impl Mapped {
         }
     }
 
-    /// The word that begins at this byte.
+    /// The word that begins at this byte; `None` if it is not aligned, or outside of the map.
     pub(crate) fn word<T: Word>(&self, at: usize) -> Option<&'static T> {
         let fits =
             at.is_multiple_of(size_of::<T>()) && at.checked_add(size_of::<T>())? <= self.bytes;
-        // SAFETY: it lies in the mapping, which is never taken away, and is aligned; atomic words may
-        // be changed by anybody.
+        // SAFETY: the word lies in the mapping, which is never unmapped, and is aligned; an atomic may
+        // change at any time.
         fits.then(|| unsafe { &*self.at.as_ptr().add(at).cast::<T>() })
     }
 }
@@ -523,20 +530,20 @@ impl Mapped {
 /// A word that the kernel and this process change at the same time.
 ///
 /// # Safety
-/// An atomic integer.
+/// The type is an atomic integer.
 pub(crate) unsafe trait Word: 'static {}
-// SAFETY: it is one.
+// SAFETY: an atomic integer.
 unsafe impl Word for std::sync::atomic::AtomicU64 {}
-// SAFETY: it is one.
+// SAFETY: an atomic integer.
 unsafe impl Word for std::sync::atomic::AtomicU32 {}
 
 fn page_bytes() -> usize {
-    // SAFETY: it has no conditions.
+    // SAFETY: the call has no conditions.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).unwrap_or(4096)
 }
 
-/// Where a field of the control lies.
+/// The offsets of the fields of `gate_control`.
 pub(crate) const CONTROL_TABLE: usize = std::mem::offset_of!(Control, table);
 pub(crate) const CONTROL_DEGREE: usize = std::mem::offset_of!(Control, degree);
 pub(crate) const CONTROL_CHARGE: usize = std::mem::offset_of!(Control, charge);

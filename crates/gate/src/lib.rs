@@ -1,39 +1,42 @@
 //! Rules in the kernel: a SYN that a rule refuses costs neither a socket nor a wake-up.
 //!
-//! A program at the TC ingress of every interface that holds our addresses (`bpf/`) looks at SYNs for
-//! our listeners, before the stack does. It finds the rules that decide about their four-tuple as
-//! [`forebay_policy`] does, and charges the same bucket: one word, in memory that both map. It drops a
-//! SYN, answers it with a reset, or leaves it to the stack, and it leaves it whenever more is needed
-//! than a SYN tells ([`forebay_policy::syn`]). It stands before everything else in a request's journey.
+//! A program at the TC ingress of every interface that holds our addresses (`bpf/`) looks at SYNs for our
+//! listeners before the stack does. It finds the rules that decide about their four-tuple as
+//! [`forebay_policy`] does, and charges the same bucket: one word, in memory that both map. It drops a SYN,
+//! answers it with a reset, or leaves it to the stack; it leaves each one to the stack whose verdict needs
+//! more than a SYN contains ([`forebay_policy::syn`]). In a request's journey it comes before everything
+//! else.
 //!
-//! A gate that [steers](Gate::load_steering) answers SYNs itself, keeps nothing for them, and has the kernel
-//! make a connection when its first data comes, on a listening socket of the class that the request has
-//! ([`forebay_policy::first`]). If it is [told to](Gate::judging_requests), a first request that a rule refuses makes
-//! none: its client gets silence, a reset, or an error and the end of the connection, all from the program.
+//! A gate that [steers](Gate::load_steering) answers SYNs itself, keeps no state for them, and has the kernel
+//! make a connection when its first data comes, on a listening socket of the request's class
+//! ([`forebay_policy::first`]). With [`judging_requests`](Gate::judging_requests), a first request that a
+//! rule refuses makes no connection: the program drops it, or answers with a reset or with an error page and
+//! a FIN.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `bpf/` | the program, in C, one file for each concern |
 //! | `types` | the structs of `bpf/types.h` |
 //! | `lower` | rules into tables |
-//! | `pages` | errors that the program sends |
-//! | `counts` | what is counted |
-//! | `first` | first requests that are judged: what was charged, what has become of them |
-//! | `answers` | answers from the cache: what the kernel has learnt, records of what it has answered |
-//! | `kernel` | loading, links, look-ups |
+//! | `pages` | error pages that the program sends |
+//! | `counts` | the counters |
+//! | `first` | first requests that are judged: their charges and counters |
+//! | `answers` | answers from the cache: those that the kernel has learnt, records of those that it gave |
+//! | `kernel` | loading, links, lookups |
 //! | `maps` | lowered tables as maps |
-//! | `error` | what can go wrong |
-//! | `attached` | on which interfaces it is, for which listeners |
-//! | `filters` | how it is attached where there are no links, and who takes it away |
-//! | `handing` | what a gate hands to that of another process |
-//! | `others` | servers that are protected besides |
-//! | `interfaces` | which interfaces there are |
-//! | `stack` | what the stack has switched on |
+//! | `error` | the errors of a gate |
+//! | `attached` | the interfaces that it is attached to, and the listeners |
+//! | `filters` | attaching where there are no links, and the guard that removes filters |
+//! | `handing` | the transfer of a gate to another process |
+//! | `others` | other servers that are protected |
+//! | `interfaces` | the interfaces of the machine |
+//! | `stack` | the TCP options that the stack has switched on |
 //! | `steer` | handshakes without state, and sockets of classes |
 //!
-//! It deliberately keeps nothing for a client but what its next SYN is judged by, and what leads a refused one to its
-//! end, serves no request, and says nothing to anybody: what it counts is asked for. Nothing of it outlives the process: links are not pinned, and filters, in the place
-//! of links before Linux 6.6, are taken away by [another process](guard).
+//! Deliberately, the gate keeps nothing for a client except what its next SYN is judged by and what brings a
+//! refused connection to its end, and it logs nothing: its counters are read. Nothing of it outlives the
+//! process: links are not pinned, and filters, which replace links before Linux 6.6, are removed by [another
+//! process](guard).
 //!
 //! ```no_run
 //! use forebay_gate::{Charge, Gate};
@@ -122,7 +125,7 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    /// All its addresses, and how many bits they share.
+    /// The network of all addresses of this family, in IPv6's form, with the length of its prefix.
     pub(crate) fn all(self) -> (u128, u8) {
         match self {
             Family::V4 => (Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().to_bits(), 96),
@@ -134,49 +137,49 @@ impl Family {
 /// When a connection is charged to its rule's bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Charge {
-    /// When its SYN comes, as voigt has it: whoever invents addresses empties buckets.
+    /// At the SYN, as in voigt: a client that forges addresses can empty buckets.
     AtSyn,
-    /// When its client has answered the SYN-ACK, so that the address is its own; the SYN only looks
-    /// whether there is anything left.
+    /// When the client has answered the SYN-ACK and so proven its address; at the SYN the bucket is only
+    /// looked at.
     #[default]
     AtHandshake,
 }
 
-/// What became of SYNs, handshakes and first requests that a rule decided about.
+/// The counts of SYNs, handshakes and first requests that a rule decided about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// SYNs within its limit on connections, and first requests within that on requests.
+    /// SYNs within the rule's limit on connections, and first requests within that on requests.
     pub admitted: u64,
-    /// Refused by silence.
+    /// All that were refused silently.
     pub dropped: u64,
-    /// Refused by a reset.
+    /// All that were refused with a reset.
     pub reset: u64,
-    /// First requests that it has refused with an error.
+    /// First requests that were refused with an error page.
     pub answered: u64,
-    /// First requests among those that it has refused, in whatever way; the others are SYNs, handshakes and connections.
+    /// First requests among the refused, in whatever way; the others are SYNs, handshakes and connections.
     pub requests: u64,
 }
 
-/// The programs in the kernel, and what they share with this process.
+/// The programs in the kernel, with the maps that they share with this process.
 pub struct Gate {
     kernel: Kernel,
     slots: Mutex<RuleSlots>,
     attached: Mutex<Attached>,
-    /// By interface, links of the gate before, until they have this program.
+    /// Links of the previous gate, by interface, until they have this program.
     handed: Mutex<HashMap<u32, OwnedFd>>,
-    /// Where it is not attached by links.
+    /// The filters, where the gate is not attached by links.
     filters: Option<Mutex<Filters>>,
     /// The set of tables in force.
     table: Mutex<u32>,
     steering: Option<Mutex<steer::Steering>>,
-    /// Where first requests are judged: the errors they get.
+    /// The error pages, where first requests are judged.
     pages: Option<Mutex<pages::KernelPages>>,
-    /// Where requests are answered from the cache: what the kernel has learnt.
+    /// The answers that the kernel has learnt, where requests are answered from the cache.
     learning: Option<Mutex<Learning>>,
 }
 
-/// Which rule has which place, by name. A place is never given to another rule: user space may still
-/// charge its word.
+/// The slots of rules, by name. A slot is never given to another rule: user space may still charge its
+/// word.
 #[derive(Default)]
 struct RuleSlots {
     by_name: HashMap<Box<str>, u32>,
@@ -214,14 +217,14 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Whether the kernel has links at TC, which go with the process (Linux 6.6). Where it has not, the gate
-    /// is to be attached [by filters](Gate::by_filters).
+    /// Whether the kernel has links at TC, which vanish with the process (Linux 6.6). Without them, the gate
+    /// has to be attached [by filters](Gate::by_filters).
     pub fn has_links(&self) -> bool {
         self.kernel.has_links()
     }
 
-    /// The same gate, which is attached by filters at clsact. `guard` is started now, with a standard input of
-    /// its own, and is to call [`guard`]; it ends after the gate does.
+    /// Has this gate attached by filters at clsact. Starts `guard`, with a standard input of its own; the
+    /// process has to call [`guard`], and ends after the gate does.
     ///
     /// # Errors
     /// [`GateError::Guard`].
@@ -231,7 +234,7 @@ impl Gate {
         Ok(self)
     }
 
-    /// Whether it could be attached by filters; nothing of it stays. For `forebay doctor`.
+    /// Tries whether the gate could be attached by filters, and leaves nothing behind. For `forebay doctor`.
     ///
     /// # Errors
     /// [`GateError::Attach`].
@@ -242,12 +245,12 @@ impl Gate {
         })
     }
 
-    /// Whether filters are what it is attached by.
+    /// Whether the gate is attached by filters.
     pub fn has_filters(&self) -> bool {
         self.filters.is_some()
     }
 
-    /// What the kernel can do of a policy. Rules keep their places by name.
+    /// Turns the part of a policy that the kernel can apply into tables. Rules keep their slots by name.
     ///
     /// # Errors
     /// [`GateError::TooMany`].
@@ -278,7 +281,7 @@ impl Gate {
         Some(slot)
     }
 
-    /// The word that the kernel charges, or reads, for the rule, or the class, with this name, if it was
+    /// The word of a rule or class with this name that the kernel charges or reads, if it was
     /// [lowered](Gate::lower).
     pub fn word(&self, rule: &str, of: GivenWord) -> Option<&'static AtomicU64> {
         let at = match of {
@@ -304,9 +307,10 @@ impl Gate {
     /// Puts tables in force, from one packet to the next.
     ///
     /// # Errors
-    /// What the kernel says; then the tables before stay in force.
+    /// Errors of the kernel; then the earlier tables stay in force.
     pub fn enforce(&self, tables: &Tables) -> Result<(), GateError> {
         let mut table = lock(&self.table);
+        // all that the new rules refer to is written first: the store to `CONTROL_TABLE` puts them in force
         let next = 1 - *table;
         let outer = &self.kernel.tables;
         let (syn, url) = (&tables.syn, &tables.url.lists);
@@ -338,7 +342,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Has the words of classes found by rank.
+    /// Writes the slot of each class into the kernel's table, by rank.
     fn place_classes(&self, table: u32, slots: &[Option<u32>]) -> Result<(), GateError> {
         for rank in 0..RANKS {
             let slot = slots.get(rank as usize).copied().flatten().unwrap_or(NO_SLOT);
@@ -349,7 +353,7 @@ impl Gate {
         Ok(())
     }
 
-    /// From which degree of overload on rules count. It costs one store.
+    /// Sets the degree of overload: rules that hold from a higher one on do not count. One store.
     pub fn set_degree(&self, degree: Degree) {
         self.control(kernel::CONTROL_DEGREE, u32::from(degree.number()));
     }
@@ -360,26 +364,26 @@ impl Gate {
         }
     }
 
-    /// Whether this connection, which was just accepted, has been charged to the rule that has this
-    /// slot. It is asked once: then it is forgotten. One system call.
+    /// Whether this connection, which was just accepted, has been charged to the rule with this slot; a
+    /// second call returns false. One system call.
     pub fn take_charged(&self, client: SocketAddr, local: SocketAddr, slot: u32) -> bool {
         let known: Option<RawPending> =
             kernel::take(&self.kernel.pending, &Tuple::between(client, local));
         known.is_some_and(|pending| pending.state == CHARGED && pending.slot == slot)
     }
 
-    /// Drops SYNs of a client, an IPv4 address or an IPv6 /64, until then (`CLOCK_MONOTONIC`). The
-    /// client must have proven its address.
+    /// Drops the SYNs of a client, an IPv4 address or an IPv6 /64, until `until_ns` (`CLOCK_MONOTONIC`).
+    /// The client must have proven its address.
     pub fn ignore(&self, client: IpAddr, until_ns: u64) {
         let mut key = mapped(client);
         if client.to_canonical().is_ipv6() {
             key[8..].fill(0);
         }
-        // a full map makes room by itself
+        // a full LRU map makes room by itself
         let _ = self.kernel.ignored.update(&key, &until_ns.to_ne_bytes(), MapFlags::ANY);
     }
 
-    /// What was counted since the gate was loaded, in the order of [`Count::ALL`].
+    /// The counters since the gate was loaded, in the order of [`Count::ALL`].
     pub fn counts(&self) -> [u64; Count::ALL.len()] {
         let mut counts = [0; Count::ALL.len()];
         for (at, count) in counts.iter_mut().enumerate() {
@@ -389,7 +393,7 @@ impl Gate {
         counts
     }
 
-    /// What became of SYNs that rules decided about, for all rules that have had a place, by name.
+    /// The tallies of all rules that have had a slot, sorted by name.
     pub fn tallies(&self) -> Vec<(Box<str>, Tally)> {
         let slots: Vec<(Box<str>, u32)> = {
             let slots = lock(&self.slots);
@@ -402,13 +406,13 @@ impl Gate {
         tallies
     }
 
-    /// First requests of a class that were within what the agent admits, and those that were not.
+    /// The numbers of a class's first requests within what the agent admits, and beyond it.
     pub fn paced(&self, class: &str) -> (u64, u64) {
         let Tally { admitted, dropped, .. } = self.tally(&of_class(class));
         (admitted, dropped)
     }
 
-    /// That of one rule.
+    /// The tally of one rule.
     pub fn tally(&self, rule: &str) -> Tally {
         let slot = lock(&self.slots).by_name.get(rule).copied();
         slot.map(|slot| self.tally_of(slot)).unwrap_or_default()
@@ -426,16 +430,16 @@ impl Gate {
         })
     }
 
-    /// Runs the program on a packet that begins with its Ethernet head, as if it came to the loopback
-    /// of this network namespace: the verdict, and the packet as it is then. For tests.
+    /// Runs the program on a packet that begins with its Ethernet header, as if it came to the loopback of
+    /// this network namespace; returns the verdict and the packet as the program left it. For tests.
     ///
     /// # Errors
-    /// What the kernel says, of packets that are too short above all.
+    /// Errors of the kernel, mostly of packets that are too short.
     pub fn run_on(&self, packet: &[u8]) -> io::Result<(u32, Vec<u8>)> {
         self.kernel.run_on(packet, 1).map(|(verdict, packet, _)| (verdict, packet))
     }
 
-    /// Runs it so many times, and says how many nanoseconds one run took on average.
+    /// Runs the program `times` times on a packet; returns the nanoseconds of one run on average.
     ///
     /// # Errors
     /// As [`run_on`](Gate::run_on).
@@ -447,10 +451,10 @@ impl Gate {
 const _: () = assert!(size_of::<RawWord>() == 64);
 const _: () = assert!(size_of::<Control>() == 64);
 
-/// No rule has a name that begins with it.
+/// The first character of a class's key among the names of rules, none of which begins with it.
 const OF_CLASS: char = '\0';
 
-/// What the place of a class is found by.
+/// The key by which the slot of a class is found.
 fn of_class(class: &str) -> String {
     format!("{OF_CLASS}{class}")
 }

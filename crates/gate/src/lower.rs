@@ -1,10 +1,10 @@
-//! Rules into tables for the kernel.
+//! Turns rules into tables for the kernel.
 //!
 //! Only rules that ask for addresses count for a SYN. A client's address is looked up by its longest
-//! prefix among all networks that rules name; there stands a list of the ways in which a rule can still
-//! match, in the order of the rules, those of all surrounding networks among them. So one look-up and a
-//! short list decide, however many rules there are. What a list's beginning decides for certain is cut
-//! off behind it.
+//! prefix among all networks that rules name. There is a list of the ways in which a rule can still
+//! match, in the order of the rules, including those of all surrounding networks. So one lookup and a
+//! short list decide, however many rules there are. A list ends where its entries have decided everything
+//! for certain.
 
 use crate::Family;
 use crate::error::GateError;
@@ -26,20 +26,20 @@ use url::UrlTables;
 mod places;
 pub(crate) mod url;
 
-/// Entries of all lists together: 48 bytes each.
+/// The most entries of all lists together, 48 bytes each.
 const MOST_ENTRIES: usize = 1 << 20;
 
-/// A network of clients, and the part of the entries for it.
+/// A network of clients, and the range of the entries for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leaf {
-    /// In IPv6's form.
+    /// The first address, in IPv6's form.
     pub(crate) first: u128,
-    /// Of 128 bits.
+    /// The length of the prefix, of 128 bits.
     pub(crate) len: u8,
     pub(crate) list: RawList,
 }
 
-/// Rules by the networks of clients.
+/// The lists of rules, by the networks of clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lists {
     pub(crate) clients4: Vec<Leaf>,
@@ -50,20 +50,20 @@ pub(crate) struct Lists {
 /// Tables that are ready to be put in force.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
-    /// For SYNs.
+    /// The lists for SYNs.
     pub(crate) syn: Lists,
     pub(crate) rules: Vec<Says>,
-    /// For first requests.
+    /// The tables for first requests.
     pub(crate) url: UrlTables,
     /// Whether a rule has clients ignored.
     pub(crate) ignores: bool,
-    /// By the number of the rule: the slot of the bucket that the kernel charges for connections.
+    /// The slot of the bucket that the kernel charges for connections, by the number of the rule.
     pub(crate) slots: Box<[Option<u32>]>,
-    /// And for requests.
+    /// The slot of the bucket that the kernel charges for requests, by the number of the rule.
     pub(crate) request_slots: Box<[Option<u32>]>,
-    /// First requests are judged.
+    /// Whether first requests are judged.
     pub(crate) judges: bool,
-    /// By rank: the slot of the class.
+    /// The slot of each class, by rank.
     pub(crate) class_slots: Box<[Option<u32>]>,
 }
 
@@ -73,7 +73,7 @@ impl Tables {
         self.slots.iter().any(Option::is_some)
     }
 
-    /// The slot of the bucket that the kernel charges for this rule, if it does.
+    /// The slot of this rule's bucket for connections, if the kernel charges it.
     pub fn slot(&self, rule: u32) -> Option<u32> {
         self.slots.get(rule as usize).copied().flatten()
     }
@@ -90,7 +90,7 @@ impl Tables {
     }
 }
 
-/// A way in which a rule matches.
+/// One way in which a rule matches clients of a network.
 #[derive(Clone, Copy, Debug)]
 struct MatchPrefix {
     first: u128,
@@ -98,7 +98,7 @@ struct MatchPrefix {
     entry: RawEntry,
 }
 
-/// Makes tables of a policy for what is in `scope`.
+/// Turns a policy into tables for what is in `scope`.
 ///
 /// # Errors
 /// [`GateError::TooMany`].
@@ -126,7 +126,8 @@ pub(crate) fn lower(
     let is_any_counted = || policy.rules().iter().enumerate().any(|(n, rule)| counts(n, rule));
     let has_spared = policy.spared().blocks().next().is_some();
     let spares = has_spared && (judges || tables.ignores || is_any_counted());
-    // whoever is spared is left to the server, whatever rules say: one more rule, that is tried before them
+    // spared clients are left to the server whatever rules say, by one more rule that is tried before all
+    // others
     let spared = if spares { Some(tables.rules.len() as u32) } else { None };
     let rules = &tables.rules;
     let decided = |rule: u32| rules.get(rule as usize).copied().unwrap_or(LEFT);
@@ -145,7 +146,7 @@ pub(crate) fn lower(
     Ok(tables)
 }
 
-/// What the rule says that leaves a SYN to the server.
+/// The rule that leaves a SYN to the server.
 const LEFT: Says = Says {
     interval_ns: 0,
     tolerance_ns: 0,
@@ -160,8 +161,8 @@ const LEFT: Says = Says {
     unused: 0,
 };
 
-/// What a rule says of connections. Where first requests are judged, there is an answer for those that the rule
-/// refuses with an error.
+/// The part of a rule about connections. Where first requests are judged, the kernel sends the errors with
+/// which the rule refuses connections.
 fn says(rule: &Rule, judges: bool, places: &mut PlacesOfRules<'_>) -> Says {
     let mut says = Says { slot: u32::MAX, ..Says::default() };
     if !rule.is_for_connections() {
@@ -195,7 +196,8 @@ fn says(rule: &Rule, judges: bool, places: &mut PlacesOfRules<'_>) -> Says {
     if needs_slot {
         match places.slot(&rule.name) {
             Some(slot) => says.slot = slot,
-            // without a word it cannot be charged; an action is only not counted
+            // without a slot a limit cannot be charged, and is left to user space; an action only has no
+            // counts
             None if is_charged(&says) => says.over = DO_USER,
             None => {}
         }
@@ -203,7 +205,7 @@ fn says(rule: &Rule, judges: bool, places: &mut PlacesOfRules<'_>) -> Says {
     says
 }
 
-/// Whether the kernel charges its bucket: an unlimited rate has none.
+/// Whether the kernel charges the rule's bucket. An unlimited rate has none.
 fn is_charged(says: &Says) -> bool {
     says.says & SAYS_LIMIT != 0 && says.over != DO_USER && says.over != DO_ALLOW
 }
@@ -216,7 +218,7 @@ fn is_of(is_v4: bool, family: Family) -> bool {
     is_v4 == (family == Family::V4)
 }
 
-/// The networks of an endpoint, as far as a family has any of them.
+/// The networks of an endpoint in this family; without an endpoint, all addresses.
 fn networks(endpoint: Option<&Endpoint>, family: Family) -> Vec<(u128, u8)> {
     let is_ours = |is_v4| is_of(is_v4, family);
     match endpoint.map_or(Addresses::Any, Endpoint::addresses) {
@@ -232,7 +234,7 @@ fn networks(endpoint: Option<&Endpoint>, family: Family) -> Vec<(u128, u8)> {
     }
 }
 
-/// The alternatives of a condition: without any, everything.
+/// The alternatives of a condition; `None`, which stands for every address, if it has none.
 fn alternatives(endpoints: &[Endpoint]) -> Vec<Option<&Endpoint>> {
     match endpoints {
         [] => vec![None],
@@ -240,15 +242,15 @@ fn alternatives(endpoints: &[Endpoint]) -> Vec<Option<&Endpoint>> {
     }
 }
 
-/// A way to match everything.
+/// An entry with which a rule matches everything.
 fn everything(rule: u32) -> RawEntry {
     let (client_last, local_last) = (u16::MAX, u16::MAX);
     RawEntry { client_last, local_last, rule, ..RawEntry::default() }
 }
 
 impl Lists {
-    /// Of the rules of `policy` that count, and before them the one with the number `spared`, for whom the policy
-    /// spares. `cut` takes away what a list need not have.
+    /// Makes the lists of the rules of `policy` that count. The rule with the number `spared` comes first, in
+    /// the lists of the clients that the policy spares. `cut` removes entries that a list does not need.
     pub(crate) fn new(
         policy: &Policy,
         counts: impl Fn(usize, &Rule) -> bool,
@@ -268,7 +270,7 @@ impl Lists {
             }));
             ways
         };
-        // the rule that spares has the last number, and is tried first
+        // the rule that spares has the last number, but is tried first
         let cut = |entries: &mut Vec<RawEntry>| {
             entries.sort_by_key(|entry| (Some(entry.rule) != spared, entry.rule));
             cut(entries);
@@ -278,8 +280,8 @@ impl Lists {
         Ok(lists)
     }
 
-    /// Adds lists of rules that are numbered from `first` on, with a rule of the number `last` at the end of each,
-    /// which matches everything; for clients by IPv4 and by IPv6. `cut` takes away what a list need not have.
+    /// Adds the lists of rules that are numbered from `first` on, for IPv4 and for IPv6 clients. Each list
+    /// ends with the rule `last`, which matches everything. `cut` removes entries that a list does not need.
     pub(crate) fn add_with_last(
         &mut self,
         policy: &Policy,
@@ -304,11 +306,12 @@ impl Lists {
         family: Family,
         cut: &impl Fn(&mut Vec<RawEntry>),
     ) -> Result<Vec<Leaf>, GateError> {
-        // a network stands before those inside it
+        // in this order a network comes before those inside it
         ways.sort_by_key(|way| (way.first, way.len, way.entry.rule));
         let all = family.all();
         let mut leaves = Vec::new();
-        // the networks around the next one, each with all its ways, those around it among them
+        // the stack of networks that contain the next one, each with its own entries and those of the
+        // networks around it
         let mut around: Vec<((u128, u8), Vec<RawEntry>)> = vec![(all, Vec::new())];
         let mut groups =
             ways.chunk_by(|one, other| (one.first, one.len) == (other.first, other.len));
@@ -341,7 +344,7 @@ impl Lists {
         Ok(Leaf { first, len, list: self.list(entries)? })
     }
 
-    /// One more list.
+    /// Adds one list to the entries.
     fn list(&mut self, entries: &[RawEntry]) -> Result<RawList, GateError> {
         if entries.len() > LONGEST || self.entries.len() + entries.len() > MOST_ENTRIES {
             return Err(GateError::TooMany);
@@ -352,7 +355,7 @@ impl Lists {
     }
 }
 
-/// Takes off what can change nothing for any client of the network.
+/// Removes the entries that cannot change the decision for any client of the network.
 fn cut(says: impl Fn(u32) -> Says, entries: &mut Vec<RawEntry>) {
     let mut decided = 0;
     let mut ended = false;
@@ -390,7 +393,7 @@ fn ways(
             let clients = networks(client, family);
             for local in alternatives(&rule.conditions.local) {
                 for (ours, ours_len) in networks(local, family) {
-                    // what holds for the whole family needs no look at the address
+                    // for the whole family no bit of the address has to be compared
                     let bits = if (ours, ours_len) == (all, all_len) { 0 } else { mask(ours_len) };
                     let ours = ours & bits;
                     let ports = |of: Option<&Endpoint>| of.and_then(Endpoint::ports);
@@ -483,9 +486,9 @@ mod tests {
         );
         assert_eq!(lists(&tables, &tables.syn.clients6), [(0, vec![2]), (128, vec![3])]);
         assert_eq!(tables.rules[3], LEFT);
-        // it is no rule's: the server charges it, and no bucket is given for it
+        // the fourth entry is not a rule of the policy: no bucket is charged for it
         assert_eq!((tables.slots.len(), tables.slot(3)), (3, None));
-        // where the kernel refuses nobody, nobody has to be spared
+        // where the kernel refuses no client, no list of spared clients is needed
         let few = Rule { requests_per_connection: Some(5), ..rule("few", &[]) };
         let policy = Policy::new(&[], vec![few]).unwrap().sparing(spared);
         let tables = by_slot(&policy, |_| None).unwrap();

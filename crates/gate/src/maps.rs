@@ -16,7 +16,7 @@ pub(crate) fn leaves(leaves: &[Leaf], family: Family) -> io::Result<MapHandle> {
     let address_bytes = usize::from(128 - shared) / 8;
     let kind = MapType::LpmTrie;
     let (key_bytes, value_bytes) = (4 + address_bytes, size_of::<RawList>());
-    // LPM tries are always allocated as they grow
+    // the kernel requires this flag for LPM tries
     let trie = table(kind, key_bytes, value_bytes, leaves.len(), NO_PREALLOC)?;
     for leaf in leaves {
         let mut key = u32::from(leaf.len - shared).to_ne_bytes().to_vec();

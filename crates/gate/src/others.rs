@@ -1,9 +1,10 @@
-//! Servers that are protected besides our own: others on this machine, and those of other machines that this one passes
-//! packets on to.
+//! Other servers that are protected: some on this machine, some on other machines that this one forwards
+//! packets to.
 //!
-//! Of both, SYNs are judged by the rules about addresses. For a server on this machine a gate that
-//! [steers](Gate::load_steering) also completes handshakes, judges first requests, and has each connection made on that
-//! server's own listening socket when it is the turn of its class. What the program leaves to user space, nobody judges.
+//! The rules about addresses judge the SYNs for both. For a server on this machine a gate that
+//! [steers](Gate::load_steering) also completes handshakes, judges first requests, and has each connection
+//! made on that server's own listening socket when it is the turn of its class. Rules that
+//! only user space can apply have no effect for other servers.
 
 use crate::error::GateError;
 use crate::kernel;
@@ -16,36 +17,38 @@ use libbpf_rs::{MapCore, MapFlags};
 use std::net::IpAddr;
 use std::time::Instant;
 
-/// A server that is none of ours.
+/// Another server, which is protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OtherServer {
-    /// The machine that packets for it are passed on to; `None` if it is this one.
+    /// The machine that packets for the server are forwarded to; `None` if it is this one.
     pub forwarded_to: Option<IpAddr>,
-    /// Its port.
+    /// The server's port.
     pub port: u16,
-    /// So many connections may wait in its queue before one of a class below the first is made; at least 1.
+    /// The number of waiting connections in the server's accept queue from which on only the first class gets
+    /// further ones; at least 1.
     pub queue: u32,
-    /// The server is the first to say something on a connection: no first data tells anything, and a handshake that waits for
-    /// it would never end. Its SYNs alone are judged.
+    /// Whether the server speaks first on a connection. Then only SYNs are judged: a handshake that waits for
+    /// the client's first data would never be completed.
     pub speaks_first: bool,
 }
 
-/// Those whose connections the kernel judges.
+/// The other servers whose connections the kernel judges.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Others {
-    /// Each at its place.
+    /// The protected servers; the index is the server's place in `turns`.
     protected: Vec<OtherServer>,
-    /// Protected no more, since then: clients may have an answer of the gate, and have said nothing yet.
+    /// Servers that are not protected any more, since that time: clients may still have a SYN-ACK of the
+    /// gate, and have sent no data yet.
     leaving: Vec<(OtherServer, Instant)>,
 }
 
 impl Others {
-    /// Whether there are none.
+    /// Whether there are no other servers.
     pub(crate) fn is_empty(&self) -> bool {
         self.protected.is_empty() && self.leaving.is_empty()
     }
 
-    /// Their ports.
+    /// The ports of all other servers.
     pub(crate) fn ports(&self) -> impl Iterator<Item = u16> {
         let leaving = self.leaving.iter().map(|(other, _)| other);
         self.protected.iter().chain(leaving).map(|other| other.port)
@@ -63,10 +66,10 @@ impl OtherServer {
 }
 
 impl Gate {
-    /// Protects these servers, and no others, from the next time on that it is [attached](Gate::attach).
+    /// Protects these servers, and no others, from the next call of [`attach`](Gate::attach) on.
     ///
     /// # Errors
-    /// What the kernel says, or [`GateError::TooMany`].
+    /// Errors of the kernel, or [`GateError::TooMany`].
     pub fn protect(&self, others: &[OtherServer]) -> Result<(), GateError> {
         if others.len() > OTHERS {
             return Err(GateError::TooMany);
@@ -74,7 +77,7 @@ impl Gate {
         let mut attached = lock(&self.attached);
         let (map, now) = (&self.kernel.listeners, Instant::now());
         let is_there = |known: &OtherServer| others.iter().any(|other| other.key() == known.key());
-        // an error must forget none
+        // a copy, so that an error on the way loses no server
         let before = attached.others.clone();
         let gone = before.protected.into_iter().filter(|known| !is_there(known));
         let gone = gone.map(|other| (other, now));
@@ -106,7 +109,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Whether its handshakes are completed here.
+    /// Whether handshakes with this server are completed here.
     fn is_steered(&self, other: &OtherServer) -> bool {
         self.steers() && other.forwarded_to.is_none() && !other.speaks_first
     }

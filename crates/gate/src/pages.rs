@@ -1,8 +1,8 @@
-//! Errors that the kernel sends to clients whose first request is refused.
+//! The error pages that the kernel sends to clients whose first request is refused.
 //!
-//! In: status and `Retry-After`, as rules have them. Out: whole answers in a map, which keep their places as long as the
-//! gate: a client may get one again after rules have changed. Their `Date` is brought up to date whenever the gate is
-//! looked after.
+//! In: status and `Retry-After` of rules. Out: whole answers in a map, which keep their numbers as long as
+//! the gate lives, since a client may get one again after rules have changed. `Date` is brought up to date at
+//! every call of [`attach`](crate::Gate::attach).
 
 use crate::kernel::plain;
 use crate::types::{PAGE_BYTES, PAGES, Plain, RawPage};
@@ -11,19 +11,19 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The errors that have a place: status, and seconds of `Retry-After` or 0.
+/// The pages: status, and seconds of `Retry-After` or 0. The index is the number of a page.
 #[derive(Debug, Default)]
 pub(crate) struct KernelPages {
     places: Vec<(u16, u32)>,
-    /// How many of them are in the map.
+    /// The number of pages that are in the map.
     written: usize,
     date: u64,
-    /// Which of the two copies of all of them is in force.
+    /// The one of the two copies of all pages that is in force.
     half: u32,
 }
 
 impl KernelPages {
-    /// The place of an error; `None` if there are too many.
+    /// The number of a page; `None` if there are too many.
     pub(crate) fn place(&mut self, status: u16, retry_after_s: u32) -> Option<u16> {
         let wanted = (status, retry_after_s);
         let known = self.places.iter().position(|place| *place == wanted);
@@ -34,8 +34,9 @@ impl KernelPages {
         u16::try_from(place).ok()
     }
 
-    /// Writes those that are new, which nobody sends yet, and all if the time of day is another: then into the half
-    /// that is not in force, because a page that is being sent must stay whole. Returns the half to be in force.
+    /// Writes pages into the map, and returns the half that is to be in force. Within one second only new
+    /// pages are written, which no rule refers to yet. Later all are written with the new date, into the half
+    /// that is not in force, because a page that is being sent must stay whole.
     pub(crate) fn write(&mut self, map: &MapHandle) -> io::Result<u32> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let (first, half) =
@@ -50,7 +51,7 @@ impl KernelPages {
     }
 }
 
-/// Head and content.
+/// Makes head and content of a page.
 fn answer(status: u16, retry_after_s: u32, unix_s: u64) -> [String; 2] {
     let reason = status::reason(status);
     let content = format!("{status} {reason}\n");
@@ -69,7 +70,7 @@ fn answer(status: u16, retry_after_s: u32, unix_s: u64) -> [String; 2] {
 fn page([head, content]: &[String; 2]) -> RawPage {
     let mut page = RawPage::default();
     let whole = [head.as_bytes(), content.as_bytes()].concat();
-    // reasons are short: nothing is ever cut off
+    // reasons are short, so nothing is ever cut off
     let bytes = whole.len().min(PAGE_BYTES);
     page.text[..bytes].copy_from_slice(&whole[..bytes]);
     page.head_bytes = head.len().min(bytes) as u32;
@@ -79,7 +80,8 @@ fn page([head, content]: &[String; 2]) -> RawPage {
     page
 }
 
-/// Of words as the machine has them, as the kernel sums them up (RFC 1071).
+/// The Internet checksum of bytes, not folded: the sum of their words in host byte order, as in the kernel
+/// (RFC 1071).
 pub(crate) fn sum(bytes: &[u8]) -> u32 {
     let word = |two: &[u8]| u32::from(u16::from_ne_bytes([two[0], *two.get(1).unwrap_or(&0)]));
     bytes.chunks(2).map(word).sum()
@@ -100,7 +102,7 @@ mod tests {
              503 Service Unavailable\n"
         );
         assert_eq!(text.len() - 24, page.head_bytes as usize);
-        // the longest there can be leaves room
+        // even the longest page leaves room
         let longest = (400..600).map(|status| answer(status, u32::MAX, 0).concat().len()).max();
         assert!(longest.unwrap() <= 448, "{longest:?}");
     }

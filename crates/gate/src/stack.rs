@@ -1,11 +1,11 @@
-//! What the stack of this network namespace has switched on.
+//! The TCP options and SYN cookies that the stack of this network namespace has switched on.
 
 use crate::types::{OFFER_ECN, OFFER_SACK, OFFER_SCALE, OFFER_TIMES};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Options of a connection that a SYN-ACK may offer.
+/// The switches of options that a SYN-ACK may offer.
 const OFFERS: [(&str, u32); 4] = [
     ("window_scaling", OFFER_SCALE),
     ("sack", OFFER_SACK),
@@ -13,7 +13,7 @@ const OFFERS: [(&str, u32); 4] = [
     ("ecn", OFFER_ECN),
 ];
 
-/// The switches, whose files stay open: a process that has confined itself may open them no more.
+/// The switches. Their files stay open, because a process that has confined itself cannot open them any more.
 #[derive(Debug)]
 pub(crate) struct Stack {
     cookies: File,
@@ -22,14 +22,14 @@ pub(crate) struct Stack {
 
 impl Stack {
     /// # Errors
-    /// That they cannot be read.
+    /// The files cannot be opened.
     pub(crate) fn open() -> io::Result<Stack> {
         let open = |name: &str| File::open(format!("/proc/sys/net/ipv4/tcp_{name}"));
         let offers = OFFERS.iter().map(|&(name, offer)| Ok((open(name)?, offer)));
         Ok(Stack { cookies: open("syncookies")?, offers: offers.collect::<io::Result<_>>()? })
     }
 
-    /// What it offers now; `None` if it takes no cookies.
+    /// The options that the stack offers now; `None` if it accepts no SYN cookies.
     pub(crate) fn offers(&self) -> Option<u32> {
         let on = self.offers.iter().filter(|(file, _)| is_on(file));
         is_on(&self.cookies).then(|| on.fold(0, |offers, (_, offer)| offers | offer))
@@ -39,7 +39,7 @@ impl Stack {
 fn is_on(file: &File) -> bool {
     let mut text = [0; 16];
     let count = file.read_at(&mut text, 0).unwrap_or(0);
-    // a number
+    // the file has a number: any digit other than 0 means that the switch is on
     text[..count].iter().any(|digit| (b'1'..=b'9').contains(digit))
 }
 

@@ -20,34 +20,35 @@ use std::time::Instant;
 pub struct ClassSockets<'s> {
     /// The address that the listener is bound to.
     pub address: SocketAddr,
-    /// Whether TLS is spoken there: then hellos tell classes, else requests.
+    /// Whether the listener speaks TLS. Then the class comes from the ClientHello, otherwise from the
+    /// request.
     pub speaks_tls: bool,
-    /// For each rank, the highest first, one for each loop: of the same family as the listener, and
-    /// reachable by nobody otherwise. Without any, handshakes are completed, and connections made on the public
-    /// listener.
+    /// The sockets of each rank, the highest first, one for each loop. They have the same family as the
+    /// listener, and no client can reach them directly. Without any, handshakes are completed, and
+    /// connections are made on the public listener.
     pub sockets: Vec<Vec<BorrowedFd<'s>>>,
 }
 
 /// Address, whether TLS is spoken there, and the numbers of sockets.
 type Placed = (SocketAddr, bool, Vec<Vec<u64>>);
 
-/// What the gate that steers knows.
+/// The state of a gate that steers.
 #[derive(Debug)]
 pub(crate) struct Steering {
     stack: Stack,
-    /// Rules tell first requests apart.
+    /// Whether rules give first requests different classes, or judge them.
     wants_classes: bool,
-    /// What was placed, by the numbers of the sockets, which are never used again.
+    /// The sockets in the map, by their numbers, which the kernel never reuses.
     placed: Vec<Placed>,
-    /// Listeners have changed since.
+    /// Whether listeners have changed since sockets were placed.
     is_stale: bool,
-    /// The half of the sockets in force, and how many of it are.
+    /// The half of the map in force, and the number of its sockets.
     half: u32,
     used: u32,
-    /// What the stack has switched on; `None` if it takes no cookies.
+    /// The options that the stack has switched on; `None` if it accepts no SYN cookies.
     offers: Option<u32>,
     answering: Answering,
-    /// There are other servers on this machine, for which handshakes are completed.
+    /// Whether there are other servers on this machine for which handshakes are completed.
     protects: bool,
 }
 
@@ -67,18 +68,18 @@ impl Steering {
     }
 }
 
-/// Whether SYNs are answered, and whether clients may still have answers.
+/// Whether SYNs are answered, and whether clients may still have SYN-ACKs from here.
 #[derive(Debug, Default)]
 struct Answering {
     answers: bool,
-    /// When that was last found to be so, or ended.
+    /// The last time at which SYNs were known to be answered; `None` when all cookies have expired.
     last: Option<Instant>,
 }
 
 impl Answering {
-    /// SYNs are answered from now on or not; whether handshakes are still to be completed.
+    /// Sets whether SYNs are answered from now on; returns whether handshakes must still be completed.
     fn set(&mut self, answers: bool, now: Instant) -> bool {
-        // until now they were
+        // where answering ends now, SYNs were answered until now
         if answers || self.answers {
             self.last = Some(now);
         } else if self.last.is_some_and(|last| now.duration_since(last) > COOKIE_LIFE) {
@@ -98,8 +99,8 @@ impl Gate {
         Gate::steering(charge, &[], false, None)
     }
 
-    /// The same, with maps that are `kept`; with `has_key` the key of cookies is among them, and clients have some. With
-    /// `room` it answers requests from the cache.
+    /// Loads such a gate with the maps that are `kept` from an earlier one; with `has_key` they include the
+    /// key of cookies, and clients may have cookies. With `room` the gate answers requests from the cache.
     pub(crate) fn steering(
         charge: Charge,
         kept: &[(String, OwnedFd)],
@@ -114,13 +115,13 @@ impl Gate {
         if steering.offers.is_none() {
             return Err(GateError::CannotSteer("net.ipv4.tcp_syncookies is 0"));
         }
-        // connections that had answers go on, whether any are given now or not
+        // connections that had answers from the earlier gate go on, even if this one gives none
         let goes_on = kept.iter().any(|(name, _)| name == kernel::SERVED);
         let maps = room.or(goes_on.then_some(&AnswerRoom::LEAST));
         let mut gate = Gate::with(Kernel::load(true, maps, kept)?, charge)?;
         gate.control(kernel::CONTROL_SERVES, u32::from(maps.is_some()));
         if has_key {
-            // clients answer what the gate before has sent
+            // clients may still have SYN-ACKs of the previous gate
             steering.answering.last = Some(Instant::now());
         } else {
             let (keys, secret) = (&gate.kernel.keys, secret()?);
@@ -129,7 +130,7 @@ impl Gate {
         }
         gate.steering = Some(Mutex::new(steering));
         if let Some(room) = room {
-            // another process may have given numbers, which connections still know
+            // a random start: connections may still have numbers that another process has used
             let number = secret()?.low as u32;
             gate.learning = Some(Mutex::new(Learning::new(room, number)));
             gate.begin_answers().map_err(|error| GateError::Kernel(io::Error::other(error)))?;
@@ -137,12 +138,12 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Has connections made on these sockets, by the class of their first request; for listeners that
-    /// the gate is [attached](Gate::attach) for. What the gate cannot tell, and what belongs to a class
-    /// without a socket, is left to the public listener. Does nothing if they are in their places.
+    /// Has connections made on these sockets, by the class of their first request, for listeners that the
+    /// gate is [attached](Gate::attach) for. A connection whose class is unknown or has no socket is made on
+    /// the public listener. Does nothing if the sockets have not changed.
     ///
     /// # Errors
-    /// What the kernel says; then no class has a socket.
+    /// Errors of the kernel; then no class has a socket.
     pub fn place(&self, listeners: &[ClassSockets<'_>]) -> Result<(), GateError> {
         let Some(steering) = &self.steering else { return Ok(()) };
         let mut steering = lock(steering);
@@ -150,6 +151,7 @@ impl Gate {
         if wanted == steering.placed && !steering.is_stale {
             return Ok(());
         }
+        // listeners point to the new half before the old one is emptied: the program always finds sockets
         let before = std::mem::take(&mut steering.placed);
         let (half, used) = (1 - steering.half, steering.used);
         steering.used = 0;
@@ -157,11 +159,11 @@ impl Gate {
         let are_placed = |address| placed.is_ok() && wanted.iter().any(|(one, ..)| *one == address);
         let addresses = before.iter().chain(&wanted).map(|(address, ..)| *address);
         for address in addresses.filter(|address| !are_placed(*address)) {
-            // one that is gone has none
+            // fails for a listener that is gone, which has no entry
             let _ = self.set_sockets(address, RawSockets::default());
         }
         for at in 0..used {
-            // one that was closed is gone
+            // fails for a socket that was closed, which the kernel has removed
             let _ = self.kernel.sockets.delete(&(first_of(steering.half) + at).to_ne_bytes());
         }
         steering.half = half;
@@ -173,7 +175,7 @@ impl Gate {
         placed
     }
 
-    /// Counts in `used` how many sockets have a place.
+    /// Writes the sockets into a half of the map, and counts them in `used`.
     fn place_in(
         &self,
         half: u32,
@@ -195,7 +197,7 @@ impl Gate {
             }
             let (loops, ranks) = (loops as u16, sockets.len() as u16);
             let (speaks_tls, marks) = (u32::from(*speaks_tls), STEERED);
-            // a hello of TLS is no request
+            // a ClientHello of TLS is not a request, so there are no answers for it
             let answers = if speaks_tls == 0 { self.number_of_listener(*address) } else { 0 };
             let known = RawSockets {
                 first,
@@ -216,15 +218,16 @@ impl Gate {
         Ok(map.update(key.bytes(), sockets.bytes(), MapFlags::EXIST).map_err(kernel::plain)?)
     }
 
-    /// Listeners have changed: what was placed for them has to be placed anew.
+    /// Has the sockets placed anew at the next call of [`place`](Gate::place), because listeners have
+    /// changed.
     pub(crate) fn forget_sockets(&self) {
         if let Some(steering) = &self.steering {
             lock(steering).is_stale = true;
         }
     }
 
-    /// Whether there are other servers on this machine, for which handshakes are completed. It counts from the next
-    /// look at the stack on.
+    /// Sets whether there are other servers on this machine for which handshakes are completed. Takes effect
+    /// at the next [`keep_up_steering`](Gate::keep_up_steering).
     pub(crate) fn protects(&self, protects: bool) {
         if let Some(steering) = &self.steering {
             lock(steering).protects = protects;
@@ -239,18 +242,20 @@ impl Gate {
         }
     }
 
-    /// Looks at what the stack has switched on, and whether clients may still have answers.
+    /// Brings the gate up to date with the switches of the stack, the expiry of cookies, and the date of
+    /// error pages.
     pub(crate) fn keep_up_steering(&self) {
         if let Some(steering) = &self.steering {
             let mut steering = lock(steering);
             steering.offers = steering.stack.offers();
             self.switch(&mut steering);
         }
-        // they are sent with the time of before if that cannot be
+        // if writing fails, the pages are sent with the earlier date
         let _ = self.write_pages();
     }
 
-    /// Answers SYNs or does not. Handshakes that have begun are completed as long as cookies hold.
+    /// Switches the answering of SYNs on or off. Handshakes that have begun are completed until their cookies
+    /// expire.
     fn switch(&self, steering: &mut Steering) {
         let has_any = !steering.placed.is_empty() || steering.protects;
         let answers = steering.wants_classes && has_any && steering.offers.is_some();
@@ -265,13 +270,13 @@ impl Gate {
         self.steering.as_ref().is_some_and(|steering| lock(steering).answering.answers)
     }
 
-    /// Whether it can answer them.
+    /// Whether this gate can answer SYNs.
     pub fn steers(&self) -> bool {
         self.steering.is_some()
     }
 
-    /// First requests by the rank that was told, and those that it could not be told of; those that the kernel has answered
-    /// from the cache are not among them.
+    /// The numbers of first requests by rank, and of those without a known rank. Requests that the kernel has
+    /// answered from the cache are not counted.
     pub fn judged(&self, ranks: usize) -> (Vec<u64>, u64) {
         let of = |rank: u32| -> u64 {
             per_cpu(&self.kernel.judged, rank).iter().filter_map(|bytes| read_u64(bytes)).sum()
@@ -295,7 +300,7 @@ fn secret() -> io::Result<RawKey> {
     }
 }
 
-/// The numbers of all sockets of a listener's classes.
+/// The listener with the numbers of all sockets of its classes.
 fn numbers(one: &ClassSockets<'_>) -> io::Result<Placed> {
     let mut all = Vec::with_capacity(one.sockets.len());
     for of_rank in &one.sockets {
@@ -304,7 +309,7 @@ fn numbers(one: &ClassSockets<'_>) -> io::Result<Placed> {
     Ok((one.address, one.speaks_tls, all))
 }
 
-/// The number that the kernel gives a socket, and no other.
+/// The cookie of a socket (`SO_COOKIE`), a number that no other socket gets.
 fn number(socket: &BorrowedFd<'_>) -> io::Result<u64> {
     let mut number = 0_u64;
     let mut bytes = size_of::<u64>() as libc::socklen_t;
@@ -333,7 +338,7 @@ mod tests {
         let mut answering = Answering::default();
         assert!(!answering.set(false, at(0)));
         assert!(answering.set(true, at(10)));
-        // nobody has looked for an hour; the last SYN was answered a moment ago
+        // no call for an hour; but the last SYN was answered a moment ago
         assert!(answering.set(false, at(3610)));
         assert!(answering.set(false, at(3610 + 137)));
         assert!(!answering.set(false, at(3610 + 138)));

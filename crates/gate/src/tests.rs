@@ -1,5 +1,5 @@
-//! The program in the kernel, by runs on packets: in a network namespace of the test's own, which is
-//! gone with its thread. It needs root.
+//! Tests of the program in the kernel, by runs on packets, in a network namespace of the test's own,
+//! which is gone with its thread. They need root.
 
 mod agree;
 mod answers;
@@ -28,9 +28,10 @@ mod vectors;
 use crate::{Charge, Gate};
 use std::net::{SocketAddr, TcpListener};
 
-/// Runs `test` in a network namespace of its own, with a loopback; says loudly if that cannot be.
+/// Runs `test` in a network namespace of its own, with a loopback; prints that it is skipped where that is
+/// impossible.
 pub(super) fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    // SAFETY: it has no conditions.
+    // SAFETY: the call has no conditions.
     if unsafe { libc::geteuid() } != 0 {
         assert!(std::env::var_os("CI").is_none(), "in CI the gate is tested as root");
         eprintln!("SKIPPED: only root can load programs into the kernel");

@@ -1,19 +1,20 @@
-//! What the programs and the server share: `bpf/types.h`, for the server. A test compares size and
+//! The types that the programs and the server share: `bpf/types.h` in Rust. A test compares size and
 //! offset of every field with those in the compiled program.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// How long a cookie holds at most: the clock of cookies ticks every 2^36 ns, and they are two ticks old
-/// at most.
+/// The longest life of a cookie: its clock ticks every 2^36 ns, and a cookie is valid for two ticks at
+/// most.
 pub(crate) const COOKIE_LIFE: Duration = Duration::from_nanos(2 << 36);
 
-/// Rules that can have a bucket or a count in the kernel, by name, as long as the server runs.
+/// The most rules, by name, that get a bucket or counts in the kernel while the server runs.
 pub(crate) const SLOTS: usize = 4096;
-/// Entries of one list.
+/// The most entries of one list.
 pub(crate) const LONGEST: usize = 4096;
 
-/// Bytes of a `gate_path`: how many bits count, and the beginning of a path, or a whole one with a zero behind it.
+/// The bytes of a `gate_path`: the number of bits, and the prefix of a path, or a whole one with a zero
+/// behind it.
 pub(crate) const PATH_KEY_BYTES: usize = 168;
 
 /// A type that the kernel knows by this name, without padding.
@@ -60,7 +61,7 @@ macro_rules! shared {
 pub(crate) use shared;
 
 shared! {
-    /// What the server sets while the program runs.
+    /// The settings that the server changes while the programs run.
     Control = "gate_control" {
         table: u32,
         degree: u32,
@@ -89,7 +90,7 @@ shared! {
 }
 
 shared! {
-    /// A way in which a rule can match.
+    /// One way in which a rule can match a client.
     RawEntry = "gate_entry" {
         local_hi: u64,
         local_lo: u64,
@@ -105,7 +106,7 @@ shared! {
 }
 
 shared! {
-    /// What a rule says.
+    /// A rule by addresses, and what it says.
     Says = "gate_rule" {
         interval_ns: u64,
         tolerance_ns: u64,
@@ -122,7 +123,7 @@ shared! {
 }
 
 shared! {
-    /// What became of SYNs and handshakes that a rule decided about.
+    /// A rule's counts: SYNs, handshakes and first requests, by what became of them.
     RawTally = "gate_tally" {
         admitted: u64,
         dropped: u64,
@@ -133,7 +134,7 @@ shared! {
 }
 
 shared! {
-    /// Both ends of a connection, ports as the wire has them.
+    /// Both ends of a connection, ports in network byte order.
     Tuple = "gate_tuple" {
         client: [u8; 16],
         local: [u8; 16],
@@ -143,7 +144,7 @@ shared! {
 }
 
 shared! {
-    /// A connection that was let through and is not accepted yet.
+    /// A connection that was admitted and is not accepted yet.
     RawPending = "gate_pending" {
         interval_ns: u64,
         tolerance_ns: u64,
@@ -156,7 +157,7 @@ shared! {
 }
 
 shared! {
-    /// A socket of ours that listens.
+    /// The key of a listening socket.
     RawListener = "gate_listener" {
         address: [u8; 16],
         port: u16,
@@ -165,7 +166,7 @@ shared! {
 }
 
 shared! {
-    /// Of the MAC of cookies.
+    /// The key of the cookies' MAC.
     RawKey = "gate_key" {
         low: u64,
         high: u64,
@@ -173,7 +174,7 @@ shared! {
 }
 
 shared! {
-    /// Alternatives for one text: a part of the patterns.
+    /// The alternatives that a rule has for one text: a range of the patterns.
     RawAsked = "gate_asked" {
         first: u32,
         count: u16,
@@ -216,9 +217,9 @@ shared! {
     }
 }
 
-/// Bytes of a page.
+/// The most bytes of an error page.
 pub(crate) const PAGE_BYTES: usize = 512;
-/// Different pages; there is each twice.
+/// The most error pages; the map has each of them twice.
 pub(crate) const PAGES: usize = 256;
 
 /// A `gate_page`.
@@ -260,7 +261,7 @@ shared! {
 }
 
 shared! {
-    /// The sockets of a listener's classes: for each rank `loops` of them, one after another.
+    /// The sockets of a listener's classes: `loops` of them for each rank, one after another.
     RawSockets = "gate_sockets" {
         first: u32,
         loops: u16,
@@ -273,7 +274,7 @@ shared! {
     }
 }
 
-/// In IPv6's form.
+/// The address in IPv6's form: an IPv4 address becomes a mapped one.
 pub(crate) fn mapped(address: IpAddr) -> [u8; 16] {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -282,7 +283,7 @@ pub(crate) fn mapped(address: IpAddr) -> [u8; 16] {
 }
 
 impl Tuple {
-    /// Of a connection.
+    /// Makes the key of a connection.
     pub(crate) fn between(client: SocketAddr, local: SocketAddr) -> Tuple {
         Tuple {
             client: mapped(client.ip()),
@@ -293,7 +294,7 @@ impl Tuple {
     }
 }
 
-/// Programs that others call in their place.
+/// The programs that others tail-call.
 pub(crate) const ANSWER: u32 = 0;
 pub(crate) const COMPLETE: u32 = 1;
 pub(crate) const JUDGE: u32 = 2;
@@ -303,19 +304,19 @@ pub(crate) const SERVE: u32 = 5;
 pub(crate) const SERVE_ON: u32 = 6;
 pub(crate) const SEND: u32 = 7;
 
-/// Sockets of classes: one half in force, one being filled.
+/// The number of sockets of classes: one half is in force, one is being filled.
 pub(crate) const SOCKETS: u32 = 65536;
 
-/// Families of listeners that are none of ours: of another server here, and of another machine.
+/// The values in the place of a listener's family: another server on this machine, and another machine.
 pub(crate) const OF_OTHERS: u16 = 0;
 pub(crate) const FORWARDED: u16 = 0xffff;
 pub(crate) const STEERED: u32 = 1;
 pub(crate) const PROTECTED: u32 = 2;
 pub(crate) const LEAVING: u32 = 4;
-/// Other servers.
+/// The most other servers.
 pub(crate) const OTHERS: usize = 64;
 
-/// Ranks of a table.
+/// The ranks of one table.
 pub(crate) const RANKS: u32 = 256;
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 
@@ -329,7 +330,7 @@ pub(crate) const ASKED_MORE: u16 = 2;
 pub(crate) const MARK_MORE: u32 = 8;
 pub(crate) const MARK_BY_REQUEST: u32 = 16;
 pub(crate) const MARK_WAITS: u32 = 32;
-/// No class can be told, or none is given.
+/// The class cannot be determined, or the rule gives none.
 pub(crate) const UNJUDGED: u32 = 255;
 
 pub(crate) const SAYS_ACTION: u8 = 1;
@@ -337,7 +338,7 @@ pub(crate) const SAYS_LIMIT: u8 = 2;
 pub(crate) const SAYS_BUSY: u8 = 4;
 pub(crate) const SAYS_CLASS: u8 = 8;
 pub(crate) const MARK_STOP: u8 = 1;
-/// From which degree of overload on it counts: these bits, shifted.
+/// The degree of overload from which a rule holds: these bits, shifted.
 pub(crate) const MARK_DEGREE: u8 = 6;
 pub(crate) const DEGREE_SHIFT: u32 = 1;
 
@@ -355,7 +356,7 @@ pub(crate) mod tests {
     use crate::counts::{Count, FirstCount};
     use libbpf_rs::btf::{Btf, HasSize, types};
 
-    /// The kernel has a struct of this name with these fields at these places.
+    /// Asserts that the compiled program has a struct of this name, with these fields at these offsets.
     pub(crate) fn assert_same(
         btf: &Btf<'_>,
         (name, size, fields): (&'static str, usize, Vec<(&'static str, usize)>),

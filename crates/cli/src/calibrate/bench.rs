@@ -1,4 +1,4 @@
-//! One measurement: a server under a load, and what it spent meanwhile.
+//! One measurement: a server under a load, and the processor time that it used meanwhile.
 
 use super::error::CalibrateError;
 use super::progress::Bar;
@@ -9,20 +9,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where the load comes from, and what ends it.
+/// The cores of server and load generator, and the signal to stop.
 #[derive(Debug)]
 pub(super) struct CalibrationBench {
     /// The core of the server.
     pub(super) server_core: usize,
     /// The cores of the load generator.
     pub(super) client_cores: Vec<usize>,
-    /// Whether to stop.
+    /// Set when a signal asks to stop.
     pub(super) stop: Arc<AtomicBool>,
-    /// How far it is.
+    /// The progress of the calibration.
     pub(super) bar: Bar,
 }
 
-/// Warm-up and measured time.
+/// The length of a run: warm-up and measured time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunLength {
     pub(super) warmup_ms: u64,
@@ -35,12 +35,12 @@ impl RunLength {
     }
 }
 
-/// What was seen of a server in the measured time.
+/// The figures of a server in the measured time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measured {
-    /// Answers per second.
+    /// Answers sent per second.
     pub(super) requests_per_s: f64,
-    /// Bytes per second, heads included.
+    /// Bytes sent per second, with heads.
     pub(super) bytes_per_s: f64,
     /// The share of its core that the server used.
     pub(super) used: f64,
@@ -49,7 +49,7 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Processor time per answer, µs.
+    /// The processor time per answer, µs.
     pub(super) fn cpu_us(&self) -> f64 {
         self.used * 1e6 / self.requests_per_s
     }
@@ -61,7 +61,7 @@ impl CalibrationBench {
         if self.stop.load(Ordering::Relaxed) { Err(CalibrateError::Interrupted) } else { Ok(()) }
     }
 
-    /// A group that asks a server for one path over so many connections.
+    /// A group of clients that requests one path over `connections` connections.
     pub(super) fn group(
         &self,
         server: &ServerProcess,
@@ -76,8 +76,8 @@ impl CalibrationBench {
         group
     }
 
-    /// Runs the load, and reads what the server has spent at both ends of the measured time. `each`
-    /// is called ten times a second while it lasts.
+    /// Runs the load, and reads the server's processor time at both ends of the measured time. Calls `each`
+    /// ten times a second within it.
     pub(super) fn measure(
         &self,
         server: &ServerProcess,
@@ -121,7 +121,7 @@ impl CalibrationBench {
         if group.failed > 0 {
             return Err(CalibrateError::Failed { count: group.failed, what });
         }
-        // answers of the drain say nothing of the measured time
+        // answers of the drain do not belong to the measured time
         let (Some((from, before)), Some((to, after))) = (marks.first(), marks.last()) else {
             return Err(CalibrateError::Unanswered { what, within: length.total() });
         };

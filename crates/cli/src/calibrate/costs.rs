@@ -1,4 +1,5 @@
-//! `c1` and `c2`: the server is driven to saturation with several sizes and concurrencies (keta §4.2).
+//! The costs `c1` and `c2`: the server is driven to saturation with several sizes and concurrencies (keta
+//! §4.2).
 
 use super::bench::{CalibrationBench, Measured, RunLength};
 use super::error::CalibrateError;
@@ -6,7 +7,7 @@ use super::server::ServerProcess;
 use forebay_control::regression::{self, Fit, FitError, SaturatedRun};
 use std::fmt::Write;
 
-/// One size at one concurrency.
+/// The measurement of one size at one concurrency.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CostPoint {
     pub(super) bytes: u64,
@@ -34,18 +35,18 @@ pub(super) fn measure(
     Ok(points)
 }
 
-/// The file of so many bytes.
+/// The name of the file with `bytes` bytes.
 pub(super) fn file_name(bytes: u64) -> String {
     format!("{bytes}.bin")
 }
 
-/// The text of so many bytes, which is compressed for clients that take it.
+/// The name of the text with `bytes` bytes, which is compressed for clients that accept that.
 pub(super) fn text_name(bytes: u64) -> String {
     format!("{bytes}.txt")
 }
 
-/// The regression over all points. A server that used only part of its core, because the client had no
-/// more to ask, counts as one that did as much more as it had left: `U` is 1 for each.
+/// The regression over all points. If the server used only a part of its core, because the client sent too
+/// few requests, its rate is scaled up to a full core: `U` is 1 for each point.
 pub(super) fn fit(points: &[CostPoint]) -> Result<Fit, FitError> {
     let runs: Vec<SaturatedRun> = points
         .iter()
@@ -57,7 +58,7 @@ pub(super) fn fit(points: &[CostPoint]) -> Result<Fit, FitError> {
     regression::fit(&runs)
 }
 
-/// The points and what the fit makes of them, for people.
+/// A table of the points, with the values of the fit.
 pub(super) fn table(points: &[CostPoint], fit: &Fit) -> String {
     let mut text = format!(
         "{:>9} {:>6} {:>10} {:>9} {:>6} {:>9} {:>9}\n",

@@ -1,6 +1,6 @@
-//! What is cheaper, by interleaved pairs: two servers that do the same in two ways, asked for the same file
-//! in turn. From which size on `sendfile` is cheaper than memory; whether bodies are cheaper in two pieces;
-//! whether a server with what was found is cheaper than one with the defaults.
+//! Comparisons of costs by interleaved pairs: two servers do the same in two ways, and are asked for the same
+//! file in turn. They show from which size on `sendfile` is cheaper than memory, whether bodies are cheaper
+//! in two pieces, and whether a server with the result is cheaper than one with the defaults.
 
 use super::bench::{CalibrationBench, RunLength};
 use super::costs::file_name;
@@ -9,31 +9,31 @@ use super::server::ServerProcess;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Connections that ask: enough to keep a core busy.
+/// The number of connections: enough to keep a core busy.
 const CONNECTIONS: u32 = 32;
 
 /// Processor time per answer of one size, µs, pair by pair.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MeasuredPairs {
     pub(super) bytes: u64,
-    /// Of the first server, and of the second.
+    /// The times of the first server and of the second.
     pub(super) pairs: Vec<(f64, f64)>,
 }
 
-/// Servers that are compared, and what they are called.
+/// Servers that are compared, with their names.
 pub(super) struct Compared<'s, const N: usize> {
     pub(super) names: [&'static str; N],
     pub(super) servers: [&'s ServerProcess; N],
 }
 
-/// Processor time per answer of one size, µs: in each round every server once.
+/// Processor time per answer of one size, µs, of every server once in each round.
 #[derive(Clone, Debug)]
 pub(super) struct Rounds<const N: usize> {
     bytes: u64,
     rounds: Vec<[f64; N]>,
 }
 
-/// Two of the servers.
+/// The pairs of two of the servers.
 pub(super) fn pairs<const N: usize>(
     all: &[Rounds<N>],
     first: usize,
@@ -54,7 +54,7 @@ impl MeasuredPairs {
     }
 }
 
-/// How long the measuring of so many servers takes.
+/// The time that the measurements of all servers take.
 pub(super) fn total(servers: u32, sizes: &[u64], rounds: u32, length: RunLength) -> Duration {
     length.total() * servers * rounds * sizes.len() as u32
 }
@@ -74,7 +74,7 @@ pub(super) fn measure<const N: usize>(
             let bytes = of_size.bytes;
             bench.bar.say(&format!("{names}: {bytes} bytes, round {}", round + 1));
             let mut cpu_us = [0.0; N];
-            // another server begins each round
+            // each round begins with another server, so that none always has the same place
             for at in (0..N).map(|place| (round + place) % N) {
                 let server = compared.servers[at];
                 let group = bench.group(server, &file_name(bytes), CONNECTIONS);
@@ -86,8 +86,8 @@ pub(super) fn measure<const N: usize>(
     Ok(all)
 }
 
-/// The first of the files of which the two servers do not send the same bytes: a constant may change what
-/// an answer costs, and nothing else.
+/// The first of the files of which the two servers send different bytes: a constant may change the cost of
+/// an answer, and nothing else.
 pub(super) fn first_difference(
     bench: &CalibrationBench,
     two: &Compared<'_, 2>,
@@ -103,13 +103,13 @@ pub(super) fn first_difference(
     Ok(None)
 }
 
-/// How much the first costs compared with the second over all sizes: the geometric mean.
+/// The cost of the first server compared with the second, over all sizes: the geometric mean.
 pub(super) fn mean(all: &[MeasuredPairs]) -> f64 {
     let sum: f64 = all.iter().map(|pairs| pairs.ratio().ln()).sum();
     (sum / all.len().max(1) as f64).exp()
 }
 
-/// How much the first costs compared with the second over all sizes, in each round: logarithms.
+/// The cost of the first server compared with the second, over all sizes, in each round: logarithms.
 pub(super) fn by_round(all: &[MeasuredPairs]) -> Vec<f64> {
     let rounds = all.iter().map(|pairs| pairs.pairs.len()).min().unwrap_or(0);
     let log = |pairs: &MeasuredPairs, round: usize| {
@@ -120,7 +120,7 @@ pub(super) fn by_round(all: &[MeasuredPairs]) -> Vec<f64> {
     (0..rounds).map(|round| of_round(round) / all.len() as f64).collect()
 }
 
-/// The mean of figures of as many rounds, and how far from it the true one may be with a probability of 95 %.
+/// The mean of one figure per round, with the margin of its interval of 95 %.
 pub(super) fn mean_and_margin(figures: &[f64]) -> (f64, f64) {
     let rounds = figures.len();
     let mean = figures.iter().sum::<f64>() / rounds.max(1) as f64;
@@ -131,8 +131,7 @@ pub(super) fn mean_and_margin(figures: &[f64]) -> (f64, f64) {
     (mean, t * (squares / (rounds * (rounds - 1)) as f64).sqrt())
 }
 
-/// The mean, and between which figures it lies with a probability of 95 %, as far as the pairs of a round
-/// tell: each round has one of every size.
+/// The mean with both ends of its interval of 95 %, from the rounds, each of which has a pair of every size.
 pub(super) fn interval(all: &[MeasuredPairs]) -> [f64; 3] {
     let (mean, margin) = mean_and_margin(&by_round(all));
     [mean, mean - margin, mean + margin].map(f64::exp)
@@ -141,13 +140,13 @@ pub(super) fn interval(all: &[MeasuredPairs]) -> [f64; 3] {
 /// Student's t for 95 %, by rounds from two on.
 const STUDENT: [f64; 9] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26];
 
-/// A line that is moved gains at least so much, summed as logarithms: less is noise.
+/// The least gain for which the line is moved, summed as logarithms: less is noise.
 const LEAST_GAIN: f64 = 0.05;
 
 /// The largest size that is better sent from memory: where a line drawn between sizes has the least
 /// cost, summed as logarithms so that large sizes do not decide alone. One size that noise has turned
 /// around does not move it. The line stays at `preset` unless another one gains [`LEAST_GAIN`], and is
-/// never below the smallest size: of what is smaller nothing is known.
+/// never below the smallest size, since smaller ones were not measured.
 pub(super) fn file_bytes(all: &[MeasuredPairs], preset: u64) -> u64 {
     let smallest = all.first().map_or(preset, |pairs| pairs.bytes);
     let (mut sum, mut best, mut of_preset) = (0.0, (0.0, smallest), 0.0);
@@ -163,7 +162,7 @@ pub(super) fn file_bytes(all: &[MeasuredPairs], preset: u64) -> u64 {
     if of_preset - best.0 >= LEAST_GAIN { best.1 } else { preset }
 }
 
-/// The pairs for people.
+/// A table of the pairs.
 pub(super) fn table(all: &[MeasuredPairs], names: [&str; 2]) -> String {
     let [one, other] = names.map(|name| format!("{name} µs"));
     let mut text = format!("{:>9} {one:>13} {other:>13} {:>6}\n", "bytes", "ratio");
@@ -216,7 +215,7 @@ mod tests {
     fn the_line_stays_where_it_is_if_nothing_is_gained() {
         assert_eq!(file_bytes(&of(&[0.6, 0.8, 0.99, 0.98]), 2048), 2048);
         assert_eq!(file_bytes(&of(&[1.01, 1.01]), 2048), 2048);
-        // of what is smaller than the smallest size nothing is known
+        // sizes below the smallest were not measured
         assert_eq!(file_bytes(&of(&[1.2, 1.3]), 2048), 1024);
         assert_eq!(file_bytes(&[], 2048), 2048);
     }

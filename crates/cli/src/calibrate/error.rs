@@ -1,4 +1,4 @@
-//! Why there is no calibration.
+//! The errors of a calibration.
 
 use forebay_control::regression::FitError;
 use forebay_load::LoadError;
@@ -7,46 +7,46 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Everything that ends a calibration early. Nothing is written then.
+/// The error that ends a calibration early. Nothing is written then.
 #[derive(Debug)]
 pub(crate) enum CalibrateError {
     /// A signal asked to stop.
     Interrupted,
-    /// A file, or something of the system.
+    /// A file cannot be used, or a system call failed.
     Io {
-        /// What was tried.
+        /// The operation that was tried.
         what: &'static str,
-        /// On which path.
+        /// The path of the operation.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// The constants to begin with cannot be used.
     From {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in the file.
         wrong: String,
     },
     /// The server that is measured did not come up, or ended.
     Server {
-        /// What it said last.
+        /// The server's last message.
         said: String,
     },
     /// The load could not be made.
     Load(LoadError),
     /// Requests failed that should not.
     Failed {
-        /// How many.
+        /// The number of failed requests.
         count: u64,
-        /// What was asked for.
+        /// The measurement.
         what: String,
     },
     /// Nothing failed, and nothing was answered.
     Unanswered {
-        /// What was asked for.
+        /// The measurement.
         what: String,
-        /// How long answers were awaited.
+        /// The time for which answers were awaited.
         within: Duration,
     },
     /// The measurements do not determine the costs.
@@ -54,7 +54,7 @@ pub(crate) enum CalibrateError {
 }
 
 impl CalibrateError {
-    /// For `map_err`: notes what was tried on `path`.
+    /// Makes a function for `map_err`, which adds the operation and its path to an error.
     pub(super) fn io(
         what: &'static str,
         path: impl Into<PathBuf>,

@@ -1,33 +1,33 @@
-//! `a_k` and `b_k`: looked for in the simulation of a pipeline with this machine's times.
+//! The search for the factors `a_k` and `b_k`, in the simulation of a pipeline with this machine's times.
 //!
-//! keta finds them "by some off-line experiment". On the real server each candidate would have to run
-//! under a load that shifts for long enough to tell it from its neighbour by more than the noise, and
-//! there are hundreds. In the simulation all meet the same arrivals, and nothing else runs.
+//! keta finds them "by some off-line experiment". On the real server each of hundreds of candidates would
+//! have to run under a shifting load long enough to differ from its neighbour by more than the noise. In the
+//! simulation all have the same arrivals, and nothing else runs.
 
 use super::phases::PhaseTimes;
 use forebay_control::allocation::{AllocationSettings, Law, PHASES, Phase};
 use forebay_control::simulation::{PipelineSimulation, SimulatedWork};
 
-/// How long a thread of send waits for a slow receiver. That is not this machine's doing but its
-/// clients': a tenth of a megabyte more than the socket takes, at 4 Mbit/s.
+/// The time that a thread of send waits for a slow receiver. It depends on clients, not on this machine: a
+/// tenth of a megabyte more than the socket takes, at 4 Mbit/s.
 const RECEIVER_NS: u64 = 200_000_000;
-/// Threads of send that slow receivers keep busy.
+/// The number of send threads that slow receivers keep busy.
 const RECEIVERS: f64 = 10.0;
-/// Threads of process that cold files keep busy, if the cores can do the rest of the work.
+/// The number of process threads that cold files keep busy, if the cores can do the rest of the work.
 const READERS: f64 = 6.0;
-/// More requests per second make the search slow, and nothing else: they do not wait.
+/// The most requests per second: more would only make the search slow, since they do not wait.
 const MOST_PER_S: f64 = 2_000.0;
-/// Length of a phase of the load, seconds.
+/// The length of a phase of the load, seconds.
 const SECONDS: f64 = 3.0;
-/// A factor stays what it was unless another makes the mean time to an answer this much less.
+/// The least part of the mean time to an answer that another factor must save to replace the present one.
 const WORTH: f64 = 0.01;
 
-/// What is tried.
+/// The values that are tried.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grid {
     pub(super) per_waiting: &'static [f64],
     pub(super) per_rate: &'static [f64],
-    /// How often each factor has its turn.
+    /// The number of passes over all factors.
     pub(super) sweeps: u32,
 }
 
@@ -40,13 +40,13 @@ pub(super) const QUICK: Grid =
     Grid { per_waiting: &[0.02, 0.1, 0.5], per_rate: &[0.0, 1e-3], sweeps: 1 };
 
 impl Grid {
-    /// How many pipelines are simulated.
+    /// The number of pipelines that are simulated.
     pub(super) fn runs(&self) -> u32 {
         1 + self.sweeps * (PHASES * (self.per_waiting.len() + self.per_rate.len())) as u32
     }
 }
 
-/// A load that shifts between hot files, cold files and slow receivers.
+/// The load that shifts between hot files, cold files and slow receivers.
 pub(super) fn shifting(hot: PhaseTimes, cold: PhaseTimes, cores: u32) -> [SimulatedWork; 6] {
     let cores = f64::from(cores.max(1));
     // so that six tenths of the cores at most are used
@@ -70,22 +70,22 @@ pub(super) fn shifting(hot: PhaseTimes, cold: PhaseTimes, cores: u32) -> [Simula
     [hot, cold, slow, hot, slow, cold]
 }
 
-/// The factors that were found, and the mean times to an answer they were chosen by.
+/// The factors that were found, with the mean times to an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Factors {
     pub(super) per_waiting: [f64; PHASES],
     pub(super) per_rate: [f64; PHASES],
-    /// With those that the search began with, ms.
+    /// The mean time with the factors that the search began with, ms.
     pub(super) before_ms: f64,
-    /// With these, ms.
+    /// The mean time with these factors, ms.
     pub(super) after_ms: f64,
 }
 
-/// Looks for the factors with which `load` is answered soonest on average: one factor after the other,
-/// in keta's order of phases, `a` before `b`. `each` is called after every simulated pipeline.
+/// Searches the factors with which `load` is answered soonest on average: one factor after the other, in
+/// keta's order of phases, `a` before `b`. Calls `each` after every simulated pipeline.
 ///
 /// # Errors
-/// What `each` returns ends the search.
+/// An error of `each` ends the search.
 pub(super) fn search<E>(
     load: &[SimulatedWork],
     settings: &AllocationSettings,
@@ -124,7 +124,7 @@ pub(super) fn search<E>(
 /// The mean time to an answer under the whole load, with two sequences of arrivals.
 pub(super) fn mean_ms(load: &[SimulatedWork], settings: &AllocationSettings) -> f64 {
     let one = |seed| {
-        // settings that contradict themselves are no candidates
+        // settings that contradict one another are never chosen
         let Ok(simulation) = PipelineSimulation::steered(settings.clone()) else {
             return f64::INFINITY;
         };
@@ -157,7 +157,7 @@ mod tests {
         let process = Phase::Process.index();
         let busy = load[1].per_s * (COLD.cpu_ns[process] + COLD.blocked_ns[process]) as f64 * 1e-9;
         assert!((busy - READERS).abs() < 1e-6, "{busy}");
-        // times that were not measured are no division by zero
+        // times of zero, which were not measured, cause no division by zero
         assert!(
             shifting(PhaseTimes::default(), PhaseTimes::default(), 0).iter().all(|w| w.per_s > 0.0)
         );

@@ -5,10 +5,10 @@ use std::fs;
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Whether the file can be written: asked before minutes are spent on what it is to say.
+/// Checks that the file can be written, before minutes are spent on measuring.
 ///
 /// # Errors
-/// Why it cannot.
+/// The reason why it cannot be written.
 pub(super) fn check(path: &Path) -> Result<(), CalibrateError> {
     let written = replaceable(path).and_then(|()| {
         let written = fs::write(beside(path), "");
@@ -21,7 +21,7 @@ pub(super) fn check(path: &Path) -> Result<(), CalibrateError> {
 /// Replaces the file in one step.
 ///
 /// # Errors
-/// What the system says.
+/// Errors of the system.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), CalibrateError> {
     let new = beside(path);
     let written = replaceable(path)
@@ -33,7 +33,7 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), CalibrateError> {
     })
 }
 
-/// Only a regular file is replaced. A device, a socket or a link would be gone, for all who use it.
+/// Checks that the path has a regular file or none: a device, a socket or a link would be lost for its users.
 fn replaceable(path: &Path) -> Result<(), Error> {
     let no = |why| Err(Error::new(ErrorKind::InvalidInput, why));
     if path.file_name().is_none() {
@@ -49,7 +49,7 @@ fn replaceable(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// What takes its place, in the same directory.
+/// The path of the new file, in the same directory, until it replaces the old one.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", std::process::id()));

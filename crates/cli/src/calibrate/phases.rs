@@ -1,8 +1,8 @@
-//! What the phases of a request take on this machine: the real pipeline with `fuse = "never"`, one
-//! thread per phase, hardly loaded, so that nothing waits for a core.
+//! The times of the phases of a request on this machine: measured in the real pipeline with
+//! `fuse = "never"`, one thread per phase and little load, so that nothing waits for a core.
 //!
-//! Processor time is that of each phase's thread, which has its name. Blocked time follows from the
-//! share of its busy time that the pipeline itself sees a phase blocked.
+//! Processor time is that of each phase's thread, which is named after it. Blocked time follows from the
+//! share of a phase's busy time in which the pipeline sees it blocked.
 
 use super::bench::{CalibrationBench, RunLength};
 use super::costs::file_name;
@@ -15,19 +15,19 @@ use forebay_load::plan::RequestsPerConnection;
 use std::path::Path;
 use std::time::Duration;
 
-/// Bytes of a cold file.
+/// The bytes of a cold file.
 pub(super) const COLD_BYTES: usize = 64 << 10;
-/// Cold files per second that are asked for, each once.
+/// The number of cold files per second that clients request, each once.
 const COLD_PER_S: u64 = 200;
 
-/// What a request takes in each phase, by [`Phase::index`], nanoseconds.
+/// The times of a request in each phase, by [`Phase::index`], nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct PhaseTimes {
     pub(super) cpu_ns: [u64; PHASES],
     pub(super) blocked_ns: [u64; PHASES],
 }
 
-/// How many cold files a measurement needs.
+/// The number of cold files that a measurement needs.
 pub(super) fn cold_files(length: RunLength) -> u64 {
     COLD_PER_S * length.total().as_millis() as u64 / 1000 + 1
 }
@@ -37,8 +37,8 @@ pub(super) fn cold_name(number: u64) -> String {
     format!("cold-{number}.bin")
 }
 
-/// A hot file of 1 KiB, asked for over and over on one connection; and, for what accepting takes, on a new
-/// connection each time.
+/// Measures a hot file of 1 KiB, requested again and again on one connection; and, for the time of accept, on
+/// a new connection each time.
 pub(super) fn hot(
     bench: &CalibrationBench,
     server: &ServerProcess,
@@ -57,7 +57,7 @@ pub(super) fn hot(
     Ok(hot)
 }
 
-/// Files that are not in memory, each asked for once.
+/// Measures files that are not in memory, each requested once.
 pub(super) fn cold(
     bench: &CalibrationBench,
     server: &ServerProcess,
@@ -89,7 +89,7 @@ fn forget(root: &Path, count: u64) -> Result<(), CalibrateError> {
     Ok(())
 }
 
-/// Runs the load and divides what each phase spent by the requests.
+/// Runs the load, and divides the time of each phase by the number of requests.
 fn times(
     bench: &CalibrationBench,
     server: &ServerProcess,
@@ -114,18 +114,18 @@ fn times(
     Ok(seen.times(measured.requests_per_s * length.ms as f64 / 1e3))
 }
 
-/// Whether a thread has the name of one of this phase.
+/// Whether the name of a thread is that of one of this phase.
 fn is_of(thread: &str, phase: Phase) -> bool {
     let number = thread.strip_prefix(phase.name()).and_then(|rest| rest.strip_prefix('-'));
     number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// What was seen of the phases during a measurement.
+/// Observations of the phases during a measurement.
 #[derive(Debug, Default)]
 struct PhaseLooks {
     /// Processor time at the first and at the last look.
     run_ns: Option<([u64; PHASES], [u64; PHASES])>,
-    /// Sums over the looks: of busy, and of busy times blocked.
+    /// Sums over the looks: of busy threads, and of busy times the blocked share.
     busy: [f64; PHASES],
     blocked: [f64; PHASES],
 }
@@ -143,14 +143,14 @@ impl PhaseLooks {
         }
     }
 
-    /// Per request.
+    /// The times of one request.
     fn times(&self, requests: f64) -> PhaseTimes {
         let mut times = PhaseTimes::default();
         let Some((first, last)) = self.run_ns else { return times };
         for index in 0..PHASES {
             let cpu_ns = last[index].saturating_sub(first[index]) as f64 / requests.max(1.0);
             times.cpu_ns[index] = cpu_ns as u64;
-            // busy is running and being blocked: nothing else had the core for long
+            // busy time is running plus blocked time, since nothing else had the core for long
             let share = (self.blocked[index] / self.busy[index].max(1.0)).clamp(0.0, 0.999);
             times.blocked_ns[index] = (cpu_ns * share / (1.0 - share)) as u64;
         }

@@ -1,4 +1,4 @@
-//! How far a calibration is: a bar on a terminal's standard error, nothing elsewhere.
+//! The progress of a calibration: a bar on standard error if that is a terminal, nothing elsewhere.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, stderr};
@@ -19,21 +19,21 @@ impl Bar {
         Bar(style.ok().map(|style| bar.with_style(style)))
     }
 
-    /// Says what is done now.
+    /// Shows the current step.
     pub(super) fn say(&self, what: &str) {
         if let Some(bar) = &self.0 {
             bar.set_message(what.to_owned());
         }
     }
 
-    /// A step that was to take so long is done.
+    /// Advances the bar by a finished step, which took this time.
     pub(super) fn done(&self, took: Duration) {
         if let Some(bar) = &self.0 {
             bar.inc(took.as_millis() as u64);
         }
     }
 
-    /// Removes it, so that the result stands alone.
+    /// Removes the bar, so that the result stands alone.
     pub(super) fn end(&self) {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();

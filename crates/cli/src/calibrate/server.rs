@@ -13,13 +13,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// This very program, also when its file was replaced meanwhile.
+/// The path of the running program, valid even after its file was replaced.
 const OWN: &str = "/proc/self/exe";
 const READY_WITHIN: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
 
-/// A server under way.
+/// A running server.
 #[derive(Debug)]
 pub(super) struct ServerProcess {
     child: Child,
@@ -28,8 +28,8 @@ pub(super) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts `forebay run` on `core` for the files of `root`, with `lines` of configuration besides,
-    /// and waits until it listens. `name` is that of its files in `root`'s folder.
+    /// Starts `forebay run` on `core` for the files of `root`, with further `lines` of configuration, and
+    /// waits until it listens. The server's own files in `root`'s folder begin with `name`.
     pub(super) fn start(
         root: &Path,
         name: &str,
@@ -51,7 +51,7 @@ impl ServerProcess {
         let mut command = Command::new(OWN);
         command.arg0("forebay").args(["run", "-c"]).arg(&file);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
-        // a Ctrl-C is for this process, which then ends the server
+        // a process group of its own: Ctrl-C must reach only this process, which then ends the server
         command.process_group(0);
         let child = process::spawn_on_core(core, &mut command);
         let child = child.map_err(CalibrateError::io("cannot run", OWN))?;
@@ -76,12 +76,12 @@ impl ServerProcess {
         Ok(())
     }
 
-    /// Where clients come to.
+    /// The address for clients.
     pub(super) fn address(&self) -> SocketAddr {
         self.clients
     }
 
-    /// What each of its threads has spent so far, by name.
+    /// The time that each of the server's threads has used so far, by name.
     pub(super) fn threads(&self) -> Result<Vec<(String, Spent)>, CalibrateError> {
         let pid = self.child.id();
         let path = format!("/proc/{pid}/task");
@@ -89,7 +89,7 @@ impl ServerProcess {
             .map_err(CalibrateError::io("no figures of the scheduler in", path))
     }
 
-    /// What all its threads have spent so far.
+    /// The time that all of the server's threads have used so far.
     pub(super) fn spent(&self) -> Result<Spent, CalibrateError> {
         let sum = |sum: Spent, one: &Spent| Spent {
             run_ns: sum.run_ns + one.run_ns,
@@ -98,7 +98,7 @@ impl ServerProcess {
         Ok(self.threads()?.iter().map(|(_, spent)| spent).fold(Spent::default(), sum))
     }
 
-    /// What it sends to a client that takes every coding, but for the time of day.
+    /// The server's answer to a client that accepts every coding, without the date.
     pub(super) fn answer(&self, path: &str) -> Result<Vec<u8>, CalibrateError> {
         let request = format!(
             "GET /{path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
@@ -116,7 +116,7 @@ impl ServerProcess {
         ask().map_err(CalibrateError::io("no answer for", path))
     }
 
-    /// Its metrics, as Prometheus has them; nothing while it does not answer.
+    /// The server's metrics in Prometheus' format; empty while it does not answer.
     pub(super) fn metrics(&self) -> String {
         let ask = || -> io::Result<String> {
             let mut socket = TcpStream::connect_timeout(&self.admin, PATIENCE)?;
@@ -133,13 +133,13 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // it writes nothing that could be left half done
+        // the server writes no file that a kill could leave half written
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// An answer without the line of its head that says when it was made.
+/// An answer without the field `Date`.
 fn without_date(answer: &[u8]) -> Vec<u8> {
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap_or(answer.len());
     let (head, rest) = answer.split_at(end);
@@ -149,8 +149,8 @@ fn without_date(answer: &[u8]) -> Vec<u8> {
     lines.chain([rest]).flatten().copied().collect()
 }
 
-/// Two addresses nobody listens at. Of 127.0.0.1 a connection that just begins could take the port
-/// before the server does: connections do not come from the loopback address of this process.
+/// Two free addresses, on a loopback address of this process's own. At 127.0.0.1 an outgoing connection could
+/// take the port before the server does.
 fn free_addresses() -> Result<(SocketAddr, SocketAddr), CalibrateError> {
     let [_, a, b, c] = std::process::id().to_be_bytes();
     // process ids have 22 bits

@@ -1,4 +1,4 @@
-//! What was found, as a file and for people.
+//! The result of a calibration as a file, and as a report for its reader.
 
 use super::bench::{CalibrationBench, Measured};
 use super::costs::{self, CostPoint};
@@ -63,7 +63,7 @@ pub(super) fn file(options: &Calibrate, found: &CalibrationResult, took: Duratio
     calibration.to_toml(&about, &notes)
 }
 
-/// What was found, for people.
+/// The report of the result.
 pub(super) fn report(found: &CalibrationResult) -> String {
     let CalibrationResult { fit, factors, .. } = found;
     let mut text = costs::table(&found.points, fit);
@@ -116,7 +116,7 @@ pub(super) fn report(found: &CalibrationResult) -> String {
     text
 }
 
-/// How what was found does beside what there was, for people.
+/// The report of the comparison between the result and the constants from before.
 fn held(held: &BeforeAfter) -> String {
     let BeforeAfter { pairs, names, differs, given } = held;
     let cost = |pairs| {
@@ -152,7 +152,7 @@ fn held(held: &BeforeAfter) -> String {
     text
 }
 
-/// What to know, and what to do.
+/// Remarks on the result, and the next steps.
 pub(super) fn remarks(out: &Path, found: &CalibrationResult, bench: &CalibrationBench) -> String {
     let mut text = String::new();
     let held_up = found.points.iter().map(|point| point.measured.held_up).fold(0.0, f64::max);
@@ -188,7 +188,7 @@ fn least_used(found: &CalibrationResult) -> f64 {
     used(found).fold(1.0, f64::min)
 }
 
-/// Four digits: no more are known.
+/// Rounds to four digits, the precision of a measurement.
 fn rounded(number: f64) -> f64 {
     format!("{number:.3e}").parse().unwrap_or(number)
 }

@@ -1,20 +1,20 @@
-//! What a first configuration file says, and what is to be done with it.
+//! The text of a first configuration file, and the next steps for its user.
 
 use std::fmt::Write;
 use std::path::Path;
 
-/// What the three answers come to.
+/// The result of the three answers.
 #[derive(Debug)]
 pub(super) struct FirstFile {
     pub(super) origin: FirstOrigin,
-    /// None: every host.
+    /// The host names; empty for every host.
     pub(super) hosts: Vec<String>,
     pub(super) listen: FirstListen,
-    /// What the file is called, without its folder.
+    /// The name of the file, without its folder.
     pub(super) name: String,
 }
 
-/// What is served.
+/// The origin of answers.
 #[derive(Debug)]
 pub(super) enum FirstOrigin {
     /// The files of a folder.
@@ -23,18 +23,18 @@ pub(super) enum FirstOrigin {
     Php {
         root: String,
         to: String,
-        /// `index.php` answers where no file is.
+        /// Whether `index.php` answers for paths without a file.
         is_front_controller: bool,
     },
     /// Another server.
     Application {
         to: String,
-        /// What it is written in, if that was seen.
+        /// The language or framework, if it was recognized.
         what: Option<&'static str>,
     },
 }
 
-/// Where it listens.
+/// The addresses of the server.
 #[derive(Debug)]
 pub(super) enum FirstListen {
     At(String),
@@ -103,7 +103,7 @@ impl FirstFile {
         }
     }
 
-    /// What becomes of requests besides.
+    /// Writes the sections for requests: denied names, and the origin that runs scripts or answers.
     fn rules(&self, text: &mut String) {
         match &self.origin {
             FirstOrigin::Folder { .. } => self.closed(text, "php\\d?|"),
@@ -138,9 +138,9 @@ impl FirstFile {
         }
     }
 
-    /// Closes names that nobody is to see, and files with one of these endings besides.
+    /// Writes the rule that denies names no client may see, and files with one of these `endings`.
     fn closed(&self, text: &mut String, endings: &str) {
-        // a name that has a meaning in expressions is meant by its ending
+        // a name with characters that mean something in expressions is covered by its ending
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
         let name = match self.name.chars().all(is_plain) {
             true => self.name.replace('.', "\\."),
@@ -155,7 +155,7 @@ impl FirstFile {
         );
     }
 
-    /// What was done, and what is next.
+    /// The message about what was done, with the next steps.
     pub(super) fn next(&self, file: &Path) -> String {
         let mut said = format!("forebay init: {} is written and good\n", file.display());
         let option = match file == Path::new("forebay.toml") {
@@ -200,7 +200,7 @@ impl FirstFile {
     }
 }
 
-/// Where to look at what listens at an address; of a Unix socket no browser can.
+/// The URL under which a browser shows what listens at an address; `None` for a Unix socket.
 fn shown_address(address: &str, host: Option<&str>) -> Option<String> {
     let (ip, port) = address.rsplit_once(':').filter(|_| !address.starts_with("unix:"))?;
     let is_all = matches!(ip, "" | "*" | "0.0.0.0" | "[::]");
@@ -215,12 +215,12 @@ fn shown_address(address: &str, host: Option<&str>) -> Option<String> {
     })
 }
 
-/// A line with what it means, in a column of its own.
+/// Writes a setting, with its meaning as a comment in a column of its own.
 fn line(text: &mut String, setting: &str, meaning: &str) {
     let _ = writeln!(text, "{setting:<31} # {meaning}");
 }
 
-/// A string of TOML, in which nothing stands for a variable.
+/// A string of TOML, in which no part is read as a variable.
 pub(super) fn quoted(text: &str) -> String {
     let mut quoted = "\"".to_owned();
     for letter in text.replace("${", "$${").chars() {
@@ -233,7 +233,7 @@ pub(super) fn quoted(text: &str) -> String {
     quoted + "\""
 }
 
-/// A list of such strings.
+/// A TOML list of such strings.
 pub(super) fn list(texts: &[String]) -> String {
     let texts: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
     format!("[{}]", texts.join(", "))

@@ -12,10 +12,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What must hold beside the conditions, unless one of them is about errors: an answer that says no comes soon.
+/// The condition that is added unless one is about errors: a server that refuses answers fast.
 const FEW_ERRORS: &str = "errors<=1%";
 
-/// Between which rates is looked, in requests per second.
+/// The bounds of the search, in requests per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RateBounds {
     low: f64,
@@ -41,22 +41,22 @@ impl FromStr for RateBounds {
 }
 
 impl RateBounds {
-    /// The lower one, as a setting says it.
+    /// The lower bound, in the form of a setting.
     pub(super) fn low(&self) -> String {
         format!("{}/s", self.low)
     }
 }
 
-/// What is looked for.
+/// The conditions of the search.
 pub(super) struct RateWanted {
     conditions: Vec<Expectation>,
     bounds: RateBounds,
-    /// A rate holds if it does in most of so many tries.
+    /// The number of tries of each rate, which holds if it does in most of them.
     tries: u8,
 }
 
 impl RateWanted {
-    /// These conditions, of a plan with one group.
+    /// Makes a search for these conditions, with a plan of one group.
     pub(super) fn new(
         conditions: &[Expectation],
         bounds: Option<RateBounds>,
@@ -95,6 +95,8 @@ impl RateWanted {
             "rate", "answered", "p50", "p99", "max", "errors"
         ));
         'rates: while let Some(rate) = search.next() {
+            // tries end as soon as one side has the majority; each has a seed of its own, so that a rate is
+            // not judged by one sequence of arrivals
             let (mut held, mut missed) = (0, 0);
             while held.max(missed) <= self.tries / 2 {
                 let mut plan = plan.clone();
@@ -170,7 +172,7 @@ fn row(rate: f64, report: &Report, why: Option<&str>) -> String {
     }
     line.push_str("  ");
     line.push_str(why.unwrap_or("holds"));
-    // then what is measured may be the generator
+    // with a bottleneck in the generator, the figures may be the generator's and not the server's
     report.generator.bottlenecks.iter().for_each(|warning| {
         let _ = write!(line, "\n           warning: {warning}");
     });

@@ -1,5 +1,5 @@
-//! How things stand while load is made, on standard error: a live line on a terminal, and if asked
-//! for, a line per second elsewhere.
+//! The progress of a load, on standard error: a live line on a terminal; elsewhere, with `--progress`, a line
+//! per second.
 
 use forebay_load::RunProgress;
 use forebay_load::units::{show_count, show_us};
@@ -7,21 +7,21 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
-/// Between lines that stay.
+/// The time between printed lines.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What is shown.
+/// The form in which progress is shown.
 pub(crate) enum ProgressDisplay {
     /// The line on a terminal.
     Line(ProgressBar),
-    /// Lines that stay; the next one when so much time has passed.
+    /// Printed lines; the next one at this time of the run.
     Lines(Duration),
-    /// Nothing.
+    /// No progress is shown.
     Nothing,
 }
 
 impl ProgressDisplay {
-    /// `is_wanted`: also where standard error is no terminal.
+    /// Chooses the form. With `is_wanted` there is progress also where standard error is not a terminal.
     pub(crate) fn new(is_wanted: bool) -> ProgressDisplay {
         if !stderr().is_terminal() {
             return if is_wanted {
@@ -35,7 +35,7 @@ impl ProgressDisplay {
         style.map_or(ProgressDisplay::Nothing, |style| ProgressDisplay::Line(bar.with_style(style)))
     }
 
-    /// Shows how things stand.
+    /// Shows the progress, if it is time for that.
     pub(crate) fn show(&mut self, progress: &RunProgress) {
         match self {
             ProgressDisplay::Line(bar) => {
@@ -48,7 +48,7 @@ impl ProgressDisplay {
             }
             ProgressDisplay::Lines(next) if progress.elapsed >= *next => {
                 *next = progress.elapsed + PERIOD;
-                // there is nowhere left to tell it if this fails
+                // an error here cannot be reported anywhere
                 let _ = writeln!(stderr(), "{}  {}", time(progress), groups(progress));
             }
             ProgressDisplay::Lines(_) | ProgressDisplay::Nothing => {}

@@ -1,13 +1,13 @@
-//! No circle between files or folders: of two files in a folder, or folders in it, at most one needs the
-//! other, however far around. What a file needs of a file elsewhere is between the two children of the folder
-//! that both are in. So a file with children of its own counts as one with them towards all others, and a
-//! circle that closes through a child is seen. A parent and its children, in any generation, are one subject,
-//! and may need each other.
+//! The test that there is no circle between files or folders: of two files or folders in one folder, at most
+//! one needs the other, directly or through others. A need between files in different folders counts for the
+//! two children of their nearest common folder. So a file and its children count as one towards all others,
+//! and a circle that closes through a child is found. A parent and its children, in any generation, are one
+//! subject, and may need each other.
 //!
-//! This reads text, not Rust. It follows paths in `use` and in code, and through `use` in other files
-//! to where a name is written. It does not see what needs no path: calls of methods, impls of traits,
-//! macros and what they write, `use …::*`. Modules within a file count as that file, and a file in the place
-//! of another (`#[path]`) by its own place.
+//! The test reads text, not Rust. It follows paths in `use` and in code, and through `use` in other files to
+//! the definition of a name. It does not see needs without a path: calls of methods, impls of traits, macros
+//! and their output, `use …::*`. Modules within a file count as that file, and a file that replaces another
+//! (`#[path]`) counts by its own path.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -15,22 +15,23 @@ use super::source::{self, Names, is_of_name, names, tokens, without_tests, witho
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// A file of the package as far as paths tell.
+/// The paths in a file of the package.
 struct SourceFile {
-    /// Every path in its code, with what a `use` there means by a name put in.
+    /// Every path in the code, with names replaced by what a `use` of the file imports under them.
     paths: Vec<Names>,
-    /// What `use` means by each name, also for other files.
+    /// The path that `use` imports under each name, also for other files.
     imports: BTreeMap<String, Names>,
 }
 
 /// The files of a package by their modules.
 type Sources = BTreeMap<Names, SourceFile>;
 
-/// Which module, with all in it, needs which, and the names that tie them.
+/// The needs of each module, with its children: the modules that it needs, and the names that it uses of
+/// them.
 type Needs = BTreeMap<Names, BTreeMap<Names, BTreeSet<String>>>;
 
-/// Takes the tree of a `use`, or a path in code, from the front of `tokens`: each path in it, and the
-/// name by which the file knows its end.
+/// Takes the tree of a `use`, or a path in code, from the front of `tokens`; collects each path in it, and
+/// the name that it has in the file.
 fn path_tree(tokens: &mut &[&str], before: &[&str], found: &mut Vec<(Names, String)>) {
     let mut path = before.to_vec();
     while let Some((first, rest)) = tokens.split_first() {
@@ -48,7 +49,7 @@ fn path_tree(tokens: &mut &[&str], before: &[&str], found: &mut Vec<(Names, Stri
         if !first.starts_with(is_of_name) {
             break;
         }
-        // `a::{self, b}` means `a` by its first name
+        // `self` in `a::{self, b}` is `a`
         if *first != "self" || path.is_empty() {
             path.push(first);
         }
@@ -68,7 +69,7 @@ fn path_tree(tokens: &mut &[&str], before: &[&str], found: &mut Vec<(Names, Stri
     found.push((path.iter().map(|name| (*name).to_owned()).collect(), known.to_owned()));
 }
 
-/// The file of `module` from its code; `modules` are all that have files.
+/// Reads the paths of `module` from its code; `modules` are all that have files.
 fn source_file(module: &Names, code: &str, modules: &BTreeSet<Names>) -> SourceFile {
     let all = tokens(code);
     let mut rest = &all[..];
@@ -97,7 +98,7 @@ fn source_file(module: &Names, code: &str, modules: &BTreeSet<Names>) -> SourceF
     file
 }
 
-/// `path`, as `module` writes it, from the root of the crate; `None` if it leads elsewhere.
+/// Resolves `path`, as `module` writes it, to one from the root of the crate; `None` if it leads elsewhere.
 fn from_root(
     module: &Names,
     path: &[String],
@@ -119,10 +120,10 @@ fn from_root(
     Some([start, &rest[ups..]].concat())
 }
 
-/// The module that has what `path` names, through each `use` on the way, and its name there.
+/// The module that defines what `path` names, found through each `use` on the way, and the name there.
 fn owner(path: &[String], sources: &Sources) -> (Names, String) {
     let mut path = path.to_vec();
-    // More than any chain of `use` here, and an end for one that leads to itself.
+    // Longer than any chain of `use` here, so that one that leads to itself ends.
     for _ in 0..8 {
         let is_module = |length: &usize| sources.contains_key(&path[..*length]);
         let module = (0..=path.len()).rev().find(is_module).unwrap_or(0);
@@ -137,7 +138,7 @@ fn owner(path: &[String], sources: &Sources) -> (Names, String) {
     (path, name)
 }
 
-/// The sources of a package that are no tests; programs in `bin` are left out, nothing needs them.
+/// The sources of a package without tests, and without programs in `bin`, which nothing needs.
 fn sources(src: &Path) -> Sources {
     let mut codes = source::codes(src);
     codes.retain(|module, _| module.first().is_none_or(|first| first != "bin"));
@@ -147,7 +148,7 @@ fn sources(src: &Path) -> Sources {
     codes.iter().map(file).collect()
 }
 
-/// Which child of a folder needs which other, parents and children left out.
+/// The needs between children of a folder, without those between parents and children.
 fn needs(sources: &Sources) -> Needs {
     let mut needs = Needs::new();
     for (module, file) in sources {
@@ -157,7 +158,7 @@ fn needs(sources: &Sources) -> Needs {
             let common = module.iter().zip(&owner).take_while(|(a, b)| a == b).count();
             let is_family = common == module.len() || common == owner.len();
             if !is_family && sources.contains_key(&owner) {
-                // the children of the folder that both are in
+                // the children of their nearest common folder
                 let (from, to) = (module[..=common].to_vec(), owner[..=common].to_vec());
                 needs.entry(to.clone()).or_default();
                 needs.entry(from).or_default().entry(to).or_default().insert(name);
@@ -167,7 +168,7 @@ fn needs(sources: &Sources) -> Needs {
     needs
 }
 
-/// All that `from` needs, however far around.
+/// All modules that `from` needs, directly or through others.
 fn reached(from: &Names, needs: &Needs) -> BTreeSet<Names> {
     let mut reached = BTreeSet::new();
     let mut open = vec![from];
@@ -189,7 +190,7 @@ fn circles(needs: &Needs) -> BTreeSet<BTreeSet<Names>> {
     reaches.iter().map(circle).filter(|circle| !circle.is_empty()).collect()
 }
 
-/// What ties the modules of a circle, a line for each of them that needs another.
+/// The needs within a circle, a line for each of its modules that needs another.
 fn ties(circle: &BTreeSet<Names>, needs: &Needs) -> String {
     let mut lines = String::new();
     for module in circle {
@@ -219,7 +220,7 @@ fn no_circle_between_files_or_folders_but_parent_and_child() {
     assert!(wrong.is_empty(), "{count} circles between files or folders:\n{}", wrong.join("\n"));
 }
 
-/// What is needed in a package of files with this code.
+/// The needs in a package of files with this code.
 fn needs_of(code: &[(&str, &str)]) -> Needs {
     let modules: BTreeSet<Names> = code.iter().map(|(module, _)| names(module)).collect();
     let file = |(module, code): &(&str, &str)| {
@@ -229,7 +230,7 @@ fn needs_of(code: &[(&str, &str)]) -> Needs {
     needs(&code.iter().map(file).collect())
 }
 
-/// What is needed by `module`.
+/// The modules that `module` needs.
 fn needed_by(module: &str, needs: &Needs) -> Vec<String> {
     needs[&names(module)].keys().map(|other| other.join("::")).collect()
 }
@@ -261,7 +262,7 @@ fn a_circle_is_found() {
 
 #[test]
 fn a_circle_of_folders_is_found() {
-    // no two of these files need each other, but what is in a and what is in c do
+    // no two of these files need each other, but `a` and `c` do with their children
     let through_a_child = [
         ("", ""),
         ("a", "use crate::c::X;"),
@@ -284,7 +285,7 @@ fn a_circle_of_folders_is_found() {
         let found = ties(found.first().unwrap(), &needs);
         assert_eq!(found, "    a needs c: X\n    c needs a: Deep\n");
     }
-    // within a folder, files are told apart
+    // within a folder, each file counts by itself
     let within = [("a", ""), ("a::b", "use super::d::X;"), ("a::d", "pub struct X;")];
     let needs = needs_of(&within);
     assert_eq!(needed_by("a::b", &needs), ["a::d"]);

@@ -1,4 +1,4 @@
-//! The real binary: what it prints where, and the exit code of everything that can go wrong.
+//! Tests of the real binary: its output, and the exit code of every error.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -73,7 +73,7 @@ fn check_warns_of_what_is_good_but_hardly_meant() {
     assert!(warning.starts_with(&format!("warning: {}:", path.display())), "{warning}");
     assert!(warning.ends_with("before rules see them, write \"/a b\""), "{warning}");
     assert_eq!(good, format!("{}: good, with 1 warning", path.display()));
-    // for scripts, which read no warnings
+    // --strict is for scripts, which do not read warnings
     let output = forebay(&["check", "--strict", "--print", "-c", path.to_str().unwrap()]);
     assert_eq!((code(&output), text(&output.stdout)), (78, ""));
     assert_eq!(text(&output.stderr), format!("{}\n", warning.trim_start_matches("warning: ")));
@@ -112,7 +112,7 @@ fn a_bad_file_is_78_for_check_and_for_run_with_every_problem() {
     }
 }
 
-/// The exit code of a command, which must come to its end.
+/// Runs a command, which must end by itself; returns its exit code.
 fn ends(arguments: &[&str]) -> i32 {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -130,7 +130,7 @@ fn ends(arguments: &[&str]) -> i32 {
     }
 }
 
-/// Devices, FIFOs and what the kernel makes up: they may have no end, or nothing to read for ever.
+/// Devices, FIFOs and files of procfs as configuration files: reading one may never end.
 #[test]
 fn a_file_that_is_none_is_78_at_once() {
     let good = file(GOOD);
@@ -237,7 +237,7 @@ fn a_wrong_value_is_explained_as_in_a_file() {
     assert!(text(&output.stderr).contains("did you mean \":8080\"?"), "{}", text(&output.stderr));
 }
 
-/// There is no option for a certificate, so what to do instead is said.
+/// There is no option for a certificate, so the error names the way to have one.
 #[test]
 fn serving_with_tls_is_2_and_names_the_way() {
     let output = forebay(&["serve", ".", "--listen", "https://:8443"]);
@@ -246,7 +246,7 @@ fn serving_with_tls_is_2_and_names_the_way() {
     assert!(said.contains("tls.certificate") && said.contains("\"forebay run\""), "{said}");
 }
 
-/// Whether a name has an address is not a matter of how the command is written.
+/// A name without an address is a failed run, not wrong usage.
 #[test]
 fn loading_a_name_without_an_address_is_1() {
     // no resolver is asked for a label of more than 63 characters
@@ -296,7 +296,7 @@ fn an_address_given_twice_is_2() {
     assert_eq!(text(&output.stderr), expected);
 }
 
-/// As `check` and `reload` do, `run` reads the file of the directory it is started in.
+/// Like `check` and `reload`, `run` reads `forebay.toml` of the current directory by default.
 #[test]
 fn run_finds_its_file() {
     let path = file(BAD);
@@ -351,7 +351,8 @@ fn a_full_standard_output_is_1() {
     assert!(text(&output.stderr).contains("standard output cannot be written"));
 }
 
-/// Where no server is found, the command says where it has looked, what else there is, and how to say it.
+/// Where no server is found, the command prints the socket that it tried, the sockets of other servers, and
+/// the option for one.
 #[test]
 fn a_server_that_is_not_found_is_looked_for_by_name() {
     let folder = format!("{}/no-server-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());

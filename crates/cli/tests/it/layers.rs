@@ -1,6 +1,6 @@
-//! The layers hold: packages import only downward, the pure ones stay pure, and `unsafe` stays
-//! where it is allowed. CONTRIBUTING.md shows the layers, and gives a reason for every dependency. Files
-//! that it, ARCHITECTURE.md and the glossary name exist.
+//! Tests of the layers: packages import only downward, the pure ones stay pure, and `unsafe` stays
+//! where it is allowed. CONTRIBUTING.md shows the layers, and gives a reason for every dependency. The files
+//! that CONTRIBUTING.md, ARCHITECTURE.md and the glossary name exist.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -22,30 +22,29 @@ const LAYERS: &[(&str, u8)] = &[
     ("forebay-sys", 2),
     ("forebay-fiber", 2),
     ("forebay-gate", 2),
-    // What is done with connections and content.
+    // Work with connections and content.
     ("forebay-acme", 3),
     ("forebay-engine", 3),
     ("forebay-upstream", 3),
     ("forebay-site", 3),
     ("forebay-load", 3),
-    // What is done with all of these: a text into settings, settings into what serves requests, and into a
-    // running server.
+    // All of these together: a text becomes settings, settings become a request handler and a running server.
     ("forebay-config", 4),
     ("forebay-handler", 5),
     ("forebay-server", 6),
-    // What programs have inside.
+    // Libraries for other programs.
     ("forebay", 7),
     ("forebay-tower", 8),
-    // What people run. Nothing imports these.
+    // Programs. Nothing imports these.
     ("forebay-cli", 7),
     ("forebay-tests", 7),
-    // What has the library inside.
+    // Programs that use the library.
     ("forebay-lab", 8),
     ("forebay-window", 8),
     ("forebay-origin", 8),
 ];
 
-/// Downward, and forbidden all the same: an engine knows a handler, not what it decides.
+/// Imports that are forbidden although they point downward: an engine knows a handler, not its decisions.
 const FORBIDDEN: &[(&str, &str)] = &[("forebay-engine", "forebay-policy")];
 
 /// The highest layer whose packages are pure.
@@ -63,10 +62,11 @@ const IMPURE: &[&str] = &[
     "SystemTime::now",
 ];
 
-/// Words for descriptors, and for whoever makes system calls with them.
+/// Words for descriptors, and for crates that make system calls with them.
 const DESCRIPTORS: &[&str] = &["OwnedFd", "BorrowedFd", "RawFd", "AsFd", "rustix::", "libc::"];
 
-/// Where pure packages pass a descriptor on, and which: ARCHITECTURE.md ("Descriptors in `conn`") says why.
+/// The files of pure packages that pass a descriptor on, with its type: ARCHITECTURE.md ("Descriptors in
+/// `conn`") says why.
 const PASSED_ON: &[(&str, &str)] = &[
     ("conn/src/handler/body.rs", "BorrowedFd"),
     ("conn/src/handler/hooks.rs", "OwnedFd"),
@@ -85,11 +85,11 @@ const MAY_BE_UNSAFE: &[&str] = &["forebay-sys", "forebay-fiber", "forebay-gate"]
 struct Package {
     name: String,
     folder: PathBuf,
-    /// Workspace packages it needs to be built; what only its tests need is not asked here.
+    /// The workspace packages that the build needs, without those that only tests need.
     imports: Vec<String>,
-    /// Packages from the registry, those for tests included.
+    /// Packages from the registry, with those for tests.
     dependencies: Vec<String>,
-    /// The root files of its library and programs.
+    /// The root files of the library and the programs.
     roots: Vec<PathBuf>,
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn sources(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The file without its comments, as far as a line tells.
+/// The text of a file without comments, read line by line.
 fn code(file: &Path) -> String {
     let source = std::fs::read_to_string(file).unwrap();
     let lines = source.lines().map(|line| line.split("//").next().unwrap_or(""));
@@ -190,7 +190,7 @@ fn pure_packages_touch_no_file_socket_descriptor_thread_or_clock() {
     let mut wrong = Vec::new();
     for package in packages().iter().filter(|package| layer(&package.name) <= PURE) {
         let files = sources(&package.folder.join("src"));
-        // tests may
+        // tests may be impure
         for file in files.iter().filter(|file| !file.ends_with("tests.rs")) {
             let code = code(file);
             let code = code.split("#[cfg(test)]").next().unwrap_or("");
@@ -246,7 +246,7 @@ fn every_dependency_has_a_reason() {
 fn contributing_shows_the_layers() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../CONTRIBUTING.md");
     let page = std::fs::read_to_string(page).unwrap();
-    // | `crates/http` | what it is | 0, pure |
+    // a row: | `crates/http` | what it is | 0, pure |
     let row = |line: &str| {
         let (path, rest) = line.strip_prefix("| `")?.split_once('`')?;
         let last = rest.trim_end().strip_suffix('|')?.rsplit('|').next()?.trim();
@@ -258,7 +258,7 @@ fn contributing_shows_the_layers() {
         assert_eq!(is_pure, layer <= PURE, "{path}");
         let folders = ["crates/", "examples/", "tests/"];
         let name = folders.iter().find_map(|folder| path.strip_prefix(folder)).unwrap_or(path);
-        // the library has the name of the whole
+        // the package of the library is called `forebay`, without a suffix
         let name = if name == "forebay" { name.to_owned() } else { format!("forebay-{name}") };
         Some((name, layer))
     };
@@ -269,7 +269,7 @@ fn contributing_shows_the_layers() {
     assert_eq!(shown, known);
 }
 
-/// Pages that name files: what they name must exist.
+/// The pages whose named files must exist.
 const PAGES: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/glossary.md"];
 
 /// The paths that `text` names in code spans, with braces expanded: `a/{b,c}.rs` is two.
@@ -284,7 +284,7 @@ fn named_paths(text: &str) -> Vec<String> {
     spans.filter(is_path).flat_map(expanded).collect()
 }
 
-/// `span` without braces, in as many forms as they say.
+/// The forms of `span` with its braces expanded.
 fn expanded(span: &str) -> Vec<String> {
     let Some((before, rest)) = span.split_once('{') else { return vec![span.to_owned()] };
     let (choices, after) = rest.split_once('}').unwrap_or_else(|| panic!("open brace in {span}"));
@@ -298,7 +298,7 @@ fn pages_name_only_files_that_exist() {
     for page in PAGES {
         let named = named_paths(&std::fs::read_to_string(root.join(page)).unwrap());
         assert!(named.len() > 10, "{page} names only {} files", named.len());
-        // below the root, or below the crates
+        // paths are relative to the root, or to the folder of crates
         let is_there =
             |path: &str| ["", "crates"].iter().any(|from| root.join(from).join(path).exists());
         let lost = named.iter().filter(|path| !is_there(path));

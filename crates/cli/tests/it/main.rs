@@ -1,4 +1,4 @@
-//! The program `forebay` as it is called, and the layers of the workspace.
+//! Tests of the program `forebay` on its command line, and of the workspace's sources.
 #![forbid(unsafe_code)]
 
 mod circles;

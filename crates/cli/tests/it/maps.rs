@@ -1,10 +1,10 @@
-//! Maps are true: where the head of a file has a table of modules, it names each of them, and nothing else.
-//! The head of a crate has one.
+//! Tests of the maps: a table of modules at the head of a file names each of the file's modules, and nothing
+//! else. The head of a crate has one.
 //!
 //! A map is a table with a column `module` or `file`, in which names are between backquotes: `` `name` ``,
-//! `` [`name`] ``, `` `name.rs` ``, `` `folder/name.rs` ``. A file that has modules may have several. A name that links to a
-//! module elsewhere (`crate::…`), or is that of a child's child (`a::b`), has to be one. Modules of the tests
-//! need no name.
+//! `` [`name`] ``, `` `name.rs` ``, `` `folder/name.rs` ``. A file may have several maps. A link to a
+//! module elsewhere (`crate::…`), or to a child's child (`a::b`), must lead to a module. Modules of tests
+//! may be missing.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -20,7 +20,7 @@ fn mapped(module: &[String], text: &str) -> Option<BTreeSet<Names>> {
     let mut is_in_table = false;
     for line in text.lines().take_while(|line| line.starts_with("//!")) {
         let Some(row) = line.strip_prefix("//! | ") else {
-            // the line below the titles is part of the table
+            // the line below the titles belongs to the table
             is_in_table &= line.starts_with("//! |");
             continue;
         };
@@ -45,7 +45,7 @@ fn names_in(module: &[String], cell: &str) -> Vec<Names> {
     let mut names = Vec::new();
     for pair in parts[1..].chunks_exact(2) {
         let (name, after) = (pair[0], pair[1]);
-        // a folder that has no modules
+        // a folder without modules
         if name.ends_with('/') {
             continue;
         }
@@ -77,7 +77,7 @@ fn declared(module: &[String], text: &str) -> (BTreeSet<Names>, BTreeSet<Names>)
     (all.collect(), tests)
 }
 
-/// What is wrong with the maps of a package, given its files as module and text.
+/// The errors in the maps of a package, given its files as module and text.
 fn wrong_maps(files: &[(Names, String)]) -> Vec<String> {
     let modules: BTreeSet<&Names> = files.iter().map(|(module, _)| module).collect();
     let mut wrong = Vec::new();
@@ -97,7 +97,7 @@ fn wrong_maps(files: &[(Names, String)]) -> Vec<String> {
         let last = |names: &Names| names.last().cloned().unwrap_or_default();
         let missing = named.iter().filter(|child| !mapped.contains(**child));
         wrong.extend(missing.map(|child| format!("the map of {name} lacks {}", last(child))));
-        // a file may say in its map what it holds itself
+        // a map may have a row for the file itself
         let is_there = |path: &Names| {
             modules.contains(path) || declared.contains(path) || path.last() == module.last()
         };

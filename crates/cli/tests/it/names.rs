@@ -1,14 +1,16 @@
-//! A word has one meaning: no name of a type is written twice, in the server, its tools or the laboratory.
+//! The test that a word has one meaning: no two types have the same name, in the server, its tools or the
+//! laboratory.
 //!
-//! This reads text, not Rust: structs, enums, traits and types of a file, not those within functions, traits and
-//! macros.
+//! The test reads text, not Rust: structs, enums, traits and types of a file, without those within functions,
+//! traits and macros.
 #![forbid(unsafe_code)]
 
 use super::source::{self, tokens};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Names that so many files have, and why they may: they mean the same, or what their module is about.
+/// Names that several files may have, with the number of files and the reason: they mean the same, or the
+/// subject of their module.
 const SHARED: &[(&str, usize, &str)] = &[
     ("AnswerOutcome", 2, "how an attempt to answer ended, in HTTP/1 and HTTP/2"),
     ("CertificateKeeper", 2, "two builds of one"),
@@ -39,7 +41,7 @@ const SHARED: &[(&str, usize, &str)] = &[
     ("Waiter", 3, "one that waits, and how it is told"),
 ];
 
-/// The types that are written at the outermost level of a file.
+/// The types that are declared at the outermost level of a file.
 fn types(code: &str) -> Vec<&str> {
     let (mut depth, mut types) = (0, Vec::new());
     let tokens = tokens(code);

@@ -1,13 +1,13 @@
-//! The sources of the workspace as text: without what is said in comments, and without tests.
+//! The sources of the workspace as text, without comments and without tests.
 //!
-//! An item of the tests (`#[cfg(test)]`) ends at its first closing brace or semicolon, as items do and fields
-//! do not.
+//! An item of the tests (`#[cfg(test)]`) is assumed to end at its first closing brace or semicolon. That
+//! holds for items, but not for fields.
 #![allow(clippy::unwrap_used, reason = "a failed check panics")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Names on the way from a crate's root: of a module, or of something in one.
+/// The names of a path from a crate's root to a module, or to an item in one.
 pub(super) type Names = Vec<String>;
 
 /// The names in a path; the empty path is the root.
@@ -60,7 +60,7 @@ fn raw_text_end(rest: &str) -> usize {
     rest[2 + marks..].find(&end).map_or(rest.len(), |at| 2 + marks + at + end.len())
 }
 
-/// The length of the character (`'x'`, `'\n'`) that `rest` begins with, or 0: it is a lifetime.
+/// The length of the character (`'x'`, `'\n'`) that `rest` begins with, or 0 for a lifetime.
 fn character_end(rest: &str) -> usize {
     let mut inner = rest.char_indices().skip(1);
     match inner.next() {
@@ -74,7 +74,7 @@ pub(super) fn is_of_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// `code` without items of the tests, and the modules that are declared there and have files.
+/// `code` without items of the tests, and the test modules that have files.
 pub(super) fn without_tests(code: &str) -> (String, Vec<String>) {
     let mut parts = code.split("#[cfg(test)]");
     let mut kept = parts.next().unwrap_or("").to_owned();
@@ -88,7 +88,7 @@ pub(super) fn without_tests(code: &str) -> (String, Vec<String>) {
     (kept, modules)
 }
 
-/// Where the item that `code` begins with ends: behind its block, or its semicolon.
+/// The end of the item that `code` begins with: behind its block, or its semicolon.
 fn item_end(code: &str) -> usize {
     let mut depth = 0_i32;
     for (at, byte) in code.bytes().enumerate() {
@@ -104,7 +104,7 @@ fn item_end(code: &str) -> usize {
     code.len()
 }
 
-/// The parts of `code` that paths are made of: names, `::`, and single characters.
+/// The tokens of `code`: names, `::`, and single characters.
 pub(super) fn tokens(code: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = code.trim_start();
@@ -120,7 +120,7 @@ pub(super) fn tokens(code: &str) -> Vec<&str> {
     tokens
 }
 
-/// The module of a file, by its place below `src`.
+/// The module of a file, by its path below `src`.
 pub(super) fn module_of(path: &Path) -> Names {
     let names = path.with_extension("");
     let names = names.iter().map(|name| name.to_string_lossy().into_owned());
@@ -131,7 +131,7 @@ pub(super) fn module_of(path: &Path) -> Names {
     names
 }
 
-/// The folders of the packages of which the server is made, and that of the laboratory.
+/// The folders of the server's packages, and that of the laboratory.
 pub(super) fn packages(root: &Path) -> Vec<PathBuf> {
     let crates = std::fs::read_dir(root.join("crates")).unwrap();
     let mut folders: Vec<_> = crates.map(|entry| entry.unwrap().path()).collect();
@@ -140,7 +140,7 @@ pub(super) fn packages(root: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// The code of a package that is no test, by its modules.
+/// The code of a package without tests, by module.
 pub(super) fn codes(src: &Path) -> BTreeMap<Names, String> {
     let mut codes = BTreeMap::new();
     let mut tests: Vec<Names> = Vec::new();

@@ -1,4 +1,4 @@
-//! Answers as the kernel has them: pieces with their checksums.
+//! Answers in the kernel's form: pieces with their checksums.
 
 use super::error::LearnError;
 use super::raw::{
@@ -10,12 +10,12 @@ use forebay_http::coding::Coding;
 use forebay_http::date;
 use std::net::SocketAddr;
 
-/// What an answer is found by.
+/// The key of an answer: listener, host and path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AnswerName<'a> {
     /// The address that the listener is bound to.
     pub listener: SocketAddr,
-    /// As the `Host` field has it, in small letters, with its port if it has one.
+    /// The value of the `Host` field in lower case, with its port if there is one.
     pub host: &'a [u8],
     /// The target of the request, byte by byte, without a query.
     pub path: &'a [u8],
@@ -24,44 +24,46 @@ pub struct AnswerName<'a> {
 /// An answer in all the variants that the server would choose from.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelAnswer<'a> {
-    /// So many requests a connection may have: the answer to the last one ends it.
+    /// The most requests of one connection; the answer to the last one closes it.
     pub requests: u32,
-    /// What `Keep-Alive` is to announce in seconds; 0 for no such field.
+    /// The timeout in `Keep-Alive`, in seconds; 0 for no such field.
     pub timeout_s: u32,
-    /// In the order of the server, each coding once.
+    /// The variants in the server's order, each coding once.
     pub variants: &'a [KernelVariant<'a>],
 }
 
 /// A variant of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelVariant<'a> {
-    /// Its coding.
+    /// The content coding, or [`Coding::Identity`].
     pub coding: Coding,
-    /// What the server compares when a client likes two codings as much
+    /// The size that the server compares when a client prefers two codings equally
     /// ([`choose`](forebay_http::coding::Preference::choose)).
     pub compared_bytes: u64,
-    /// What is sent; `None` if only the server can send it. Then a request for which it would be chosen is the server's.
+    /// The bytes to send; `None` if only the server can send the variant. A request for which it would be
+    /// chosen is left to the server then.
     pub sent: Option<SentVariant<'a>>,
 }
 
-/// What is sent of a variant.
+/// The bytes of a variant that the kernel sends.
 #[derive(Clone, Copy, Debug)]
 pub struct SentVariant<'a> {
-    /// The line of status and all fields of a 200, each ended by CR LF, but for `Date`, `Connection` and `Keep-Alive`, which
-    /// come behind them in this order.
+    /// Status line and all fields of a 200, each ended by CR LF, except `Date`, `Connection` and
+    /// `Keep-Alive`, which follow in this order.
     pub lines: &'a [u8],
-    /// The same of a 304.
+    /// Status line and fields of a 304, in the same form.
     pub not_modified: &'a [u8],
-    /// As it stands in `ETag`; empty for none. Then requests with `If-None-Match` are the server's.
+    /// The value of `ETag`; empty for none. Without one, requests with `If-None-Match` are left to the
+    /// server.
     pub etag: &'a [u8],
-    /// The body.
+    /// The body of a 200, in this coding.
     pub body: &'a [u8],
 }
 
 const LAST: &[u8] = b"\r\nConnection: close\r\n\r\n";
 
 impl AnswerName<'_> {
-    /// The key in the kernel's table.
+    /// Makes the key of the kernel's table.
     ///
     /// # Errors
     /// [`LearnError::Name`].
@@ -90,8 +92,8 @@ impl AnswerName<'_> {
     }
 }
 
-/// The variants in the order in which the program asks for the first one that a client likes best: with the smallest body
-/// first, and the server's order among equals.
+/// The variants in the order in which the program takes the first of those that a client prefers most: the
+/// smallest body first, and the server's order among equals.
 pub(crate) fn in_order<'a>(
     variants: &'a [KernelVariant<'a>],
 ) -> Result<Vec<KernelVariant<'a>>, LearnError> {
@@ -104,7 +106,7 @@ pub(crate) fn in_order<'a>(
     Ok(ordered)
 }
 
-/// One variant as the kernel sends it; `None` if it is too large for that.
+/// One variant in the form that the kernel sends; `None` if it is too large.
 pub(crate) fn object(
     number: u32,
     timeout_s: u32,
@@ -142,14 +144,14 @@ pub(crate) fn object(
         object.text[at..at + bytes.len()].copy_from_slice(bytes);
         at += bytes.len();
     }
-    // the program reads a piece from the first half on
+    // the program masks the offset of a piece to the first half of the text, to show the verifier a bound
     if usize::from(object.pieces[PIECE_BODY].at) >= OBJECT_TEXT / 2 {
         return Ok(None);
     }
     Ok(Some(object))
 }
 
-/// Whether these are the lines that a head begins with.
+/// Checks that `lines` are a head with this status, without the fields that the kernel adds.
 fn check_lines(lines: &[u8], status: &[u8]) -> Result<(), LearnError> {
     if !lines.starts_with(status) {
         return Err(LearnError::Head("it has another status"));
@@ -170,7 +172,7 @@ fn check_lines(lines: &[u8], status: &[u8]) -> Result<(), LearnError> {
     Ok(())
 }
 
-/// What is between the quotes of an entity tag, if it is one that the program can compare.
+/// The text between the quotes of an entity tag, if the program can compare it.
 fn opaque(etag: &[u8]) -> Option<&[u8]> {
     let quoted = etag.strip_prefix(b"W/").unwrap_or(etag);
     let inside = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
@@ -250,7 +252,7 @@ mod tests {
         ] {
             assert!(object(1, 0, &SentVariant { lines, ..SENT }).is_err());
         }
-        // a tag with bytes that the program does not compare leaves conditions to the server
+        // a tag that the program cannot compare leaves conditions to the server
         for etag in [&b"\"\xfc\""[..], b"", b"\"\"", b"x"] {
             let object = object(1, 0, &SentVariant { etag, ..SENT }).unwrap().unwrap();
             assert_eq!(object.tag_bytes, 0);

@@ -1,23 +1,26 @@
-//! Why the kernel cannot have an answer.
+//! The reasons why the kernel cannot take an answer.
 
 use std::{fmt, io};
 
-/// Why the kernel cannot have an answer.
+/// The reason why the kernel cannot take an answer.
 #[derive(Debug)]
 pub enum LearnError {
     /// The gate answers no requests.
     NotAnswering,
-    /// Host and path are more than [`MOST_NAME_BYTES`](super::MOST_NAME_BYTES) bytes, or are not what a request names plainly.
+    /// Host and path are more than [`MOST_NAME_BYTES`](super::MOST_NAME_BYTES) bytes, or have bytes that the
+    /// program does not read.
     Name,
-    /// No variant of it fits into a segment: it is [`MOST_ANSWER_BYTES`](super::MOST_ANSWER_BYTES) at most with its head.
+    /// No variant fits into a segment: with its head it may have
+    /// [`MOST_ANSWER_BYTES`](super::MOST_ANSWER_BYTES).
     TooLarge,
-    /// The head is none: why.
+    /// The head is invalid, with the reason.
     Head(&'static str),
-    /// The name of a field cannot be looked for: it has more than 31 bytes, or bytes other than letters, digits, `-` and `_`.
+    /// The program cannot look for a field of this name: it has more than 31 bytes, or bytes other than
+    /// letters, digits, `-` and `_`.
     Field(String),
-    /// There is no room for another one.
+    /// The kernel's tables have no room for another answer, or for another field.
     Full,
-    /// What the kernel says.
+    /// A system call failed.
     Kernel(io::Error),
 }
 

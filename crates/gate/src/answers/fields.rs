@@ -1,13 +1,13 @@
-//! Fields of a request that decide about its answer: which of them the program reads, and which leave the request to the
-//! server.
+//! The header fields of a request that may change its answer: those that the program reads, and those that
+//! leave the request to the server.
 
 use super::error::LearnError;
 use super::raw::FIELD_BYTES;
 
-/// What a field means to the program, as `enum gate_field` has it.
+/// The meaning of a field to the program; the values of `enum gate_field`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldMeaning {
-    /// Only the server can answer a request that has it.
+    /// Only the server can answer a request with this field.
     Leaves = 1,
     Host,
     Connection,
@@ -16,14 +16,15 @@ pub(crate) enum FieldMeaning {
     Since,
 }
 
-/// What always counts. The server of each entry may name more.
+/// The fields that always have a meaning. The server may name further ones for the answers that it hands
+/// over.
 pub(crate) const ALWAYS: [(&str, FieldMeaning); 24] = [
     ("host", FieldMeaning::Host),
     ("connection", FieldMeaning::Connection),
     ("accept-encoding", FieldMeaning::Codings),
     ("if-none-match", FieldMeaning::Tag),
     ("if-modified-since", FieldMeaning::Since),
-    // a body, or a wish about the connection
+    // a body, or an option of the connection
     ("content-length", FieldMeaning::Leaves),
     ("transfer-encoding", FieldMeaning::Leaves),
     ("te", FieldMeaning::Leaves),
@@ -37,7 +38,7 @@ pub(crate) const ALWAYS: [(&str, FieldMeaning); 24] = [
     ("if-range", FieldMeaning::Leaves),
     ("if-match", FieldMeaning::Leaves),
     ("if-unmodified-since", FieldMeaning::Leaves),
-    // who asks
+    // the client's identity
     ("authorization", FieldMeaning::Leaves),
     ("proxy-authorization", FieldMeaning::Leaves),
     ("forwarded", FieldMeaning::Leaves),
@@ -47,7 +48,7 @@ pub(crate) const ALWAYS: [(&str, FieldMeaning); 24] = [
     ("early-data", FieldMeaning::Leaves),
 ];
 
-/// The key of a field in the kernel's table.
+/// Makes the key of a field in the kernel's table.
 ///
 /// # Errors
 /// [`LearnError::Field`].
@@ -62,7 +63,7 @@ pub(crate) fn key(name: &str) -> Result<[u8; FIELD_BYTES], LearnError> {
     Ok(key)
 }
 
-/// What a field always means, if it means anything.
+/// The meaning that a field always has, if it has one.
 pub(crate) fn always(name: &str) -> Option<FieldMeaning> {
     let found = ALWAYS.iter().find(|(one, _)| one.eq_ignore_ascii_case(name));
     found.map(|(_, meaning)| *meaning)

@@ -1,11 +1,11 @@
-//! The structs of `bpf/types.h` that are about answers.
+//! The structs of `bpf/types.h` for answers from the cache.
 
 use crate::types::{Plain, Tuple, shared};
 
-/// Host and path of an answer have so many bytes together at most.
+/// The most bytes of an answer's host and path together.
 pub(crate) const NAME_BYTES: usize = 192;
 pub(crate) const VARIANTS: usize = 4;
-/// Head and body of an answer.
+/// The most bytes of an answer's head and body together.
 pub(crate) const ANSWER_BYTES: usize = 1448;
 pub(crate) const FIELD_BYTES: usize = 32;
 pub(crate) const TAG_BYTES: usize = 64;
@@ -43,7 +43,7 @@ unsafe impl Plain for RawAnswerKey {}
 const _: () = assert!(size_of::<RawAnswerKey>() == 8 + NAME_BYTES);
 
 shared! {
-    /// An answer in its variants.
+    /// An answer with its variants.
     RawAnswer = "gate_answer" {
         generation: u32,
         number: u32,
@@ -100,7 +100,7 @@ shared! {
 }
 
 shared! {
-    /// What the server sets while requests are answered.
+    /// The settings that the server changes while requests are answered.
     RawServing = "gate_serving" {
         until_ns: u64,
         generation: u32,
@@ -109,7 +109,7 @@ shared! {
 }
 
 shared! {
-    /// An answer that is about to be sent.
+    /// The record of an answer that is about to be sent.
     RawRecord = "gate_record" {
         at_ns: u64,
         ends: Tuple,

@@ -1,4 +1,4 @@
-//! What the kernel has answered, one record for each request.
+//! The records of requests that the kernel has answered, one for each.
 
 use super::raw::{RawRecord, SERVED_HEAD, SERVED_LAST, SERVED_NOT_MODIFIED};
 use crate::kernel::plain;
@@ -14,39 +14,39 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A request that the kernel has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerRecord<'r> {
-    /// When, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// The time of the answer, in nanoseconds of `CLOCK_MONOTONIC`.
     pub at_ns: u64,
-    /// The client.
+    /// The client's address.
     pub client: SocketAddr,
-    /// The address that it has reached.
+    /// The local address of the connection.
     pub local: SocketAddr,
-    /// What [`learn`](crate::Gate::learn) has returned for the answer.
+    /// The number that [`learn`](crate::Gate::learn) has returned for the answer.
     pub answer: u32,
     /// The slot of the rule that the request was charged to
     /// ([`Tables::rule_of_requests`](crate::Tables::rule_of_requests)).
     pub charged: Option<u32>,
-    /// The rank of its class.
+    /// The rank of the request's class.
     pub rank: u32,
-    /// 200, or 304.
+    /// The status of the answer, 200 or 304.
     pub status: u16,
-    /// The request was one for a head.
+    /// Whether the method was HEAD.
     pub is_head: bool,
-    /// The answer says that the connection ends.
+    /// Whether the answer announces the end of the connection.
     pub closes: bool,
-    /// Of the variant.
+    /// The coding of the variant.
     pub coding: Coding,
-    /// Bytes of the body that were sent.
+    /// The bytes of the body that were sent.
     pub body_bytes: u32,
-    /// Bytes of head and body.
+    /// The bytes of head and body that were sent.
     pub sent_bytes: u32,
-    /// Which request it is on its connection, from 1 on.
+    /// The number of the request on its connection, from 1 on.
     pub request: u32,
-    /// The head of the request, byte by byte, the empty line included.
+    /// The head of the request as received, with the empty line.
     pub head: &'r [u8],
 }
 
 impl AnswerRecord<'_> {
-    /// Reads a record as the kernel has written it.
+    /// Parses a record that the kernel has written.
     pub(crate) fn of(bytes: &[u8]) -> Option<AnswerRecord<'_>> {
         let raw = RawRecord::of(bytes)?;
         let head = bytes.get(size_of::<RawRecord>()..)?.get(..usize::from(raw.head_bytes))?;
@@ -74,11 +74,11 @@ impl AnswerRecord<'_> {
     }
 }
 
-/// Where records come from: one reader reads them.
+/// The ring buffer of records. It has one reader.
 pub struct AnswerRecords {
     ring: RingBuffer<'static>,
     map: MapHandle,
-    /// What the ring buffer has handed out, each behind its length.
+    /// The records that the ring buffer has delivered, each preceded by its length.
     read: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -105,10 +105,10 @@ impl AnswerRecords {
         Ok(AnswerRecords { ring, map, read })
     }
 
-    /// Hands out all that there are, in their order; how many there were. It does not wait.
+    /// Hands all records out, in their order, without waiting; returns how many there were.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn read(&mut self, mut each: impl FnMut(&AnswerRecord<'_>)) -> io::Result<usize> {
         let consumed = self.ring.consume_raw();
         if consumed < 0 {
@@ -128,8 +128,8 @@ impl AnswerRecords {
         Ok(count)
     }
 
-    /// Can be waited for with epoll or poll: readable once a half of the buffer is full. Below that the reader looks at
-    /// times of its own: what it is to be woken for would cost more than the answer.
+    /// The descriptor to wait for with epoll or poll, readable when half of the buffer is full. Below that
+    /// the reader polls: a wake-up would cost more than the answer itself.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
     }

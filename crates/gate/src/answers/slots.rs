@@ -1,17 +1,17 @@
-//! Places for variants in the kernel. One that has become free is given again a while later at the earliest: until then a
-//! client that has not got its answer gets it once more, byte by byte.
+//! The slots for variants in the kernel. A freed slot is reused only after a while: until then a client whose
+//! answer was lost gets the same bytes again.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How long a place rests.
+/// How long a freed slot is kept from being reused.
 const RESTS: Duration = Duration::from_secs(3);
 
-/// The places that nobody has.
+/// The free slots.
 #[derive(Debug)]
 pub(crate) struct ObjectSlots {
     never: std::ops::Range<u32>,
-    /// In the order in which they became free.
+    /// Freed slots with the time of that, the oldest first.
     free: VecDeque<(Instant, u32)>,
 }
 
@@ -20,7 +20,7 @@ impl ObjectSlots {
         ObjectSlots { never: 0..all, free: VecDeque::new() }
     }
 
-    /// So many places, or none at all if there are not as many.
+    /// Takes `many` slots, or none if fewer are ready.
     pub(crate) fn take(&mut self, many: usize, now: Instant) -> Option<Vec<u32>> {
         let rested = |(since, _): &&(Instant, u32)| now.duration_since(*since) >= RESTS;
         let ready = self.free.iter().take_while(rested).count();

@@ -1,19 +1,20 @@
-//! Where rules have what they need in the kernel: a bucket and counts, and the errors they answer with.
+//! The places of rules in the kernel: a slot for bucket and counts, and numbers of error pages.
 
 use crate::types::{DO_ANSWER, DO_DROP, DO_RESET, DO_USER};
 use forebay_policy::decision::RefusalAnswer;
 use forebay_policy::first::LeftBecause;
 
-/// What is to be judged in the kernel.
+/// The scope of what the kernel judges; each value includes those above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GateScope {
     /// Connections, by their addresses.
     Connections,
-    /// And the class of the first request is told.
+    /// The class of the first request is determined.
     Classes,
-    /// And whether it comes through.
+    /// The first request is admitted or refused.
     FirstRequests,
-    /// The same also where no rule asks for it: what comes through may be answered from the cache.
+    /// The first request is judged even where no rule asks for it: an admitted one may be answered from the
+    /// cache.
     Answers,
 }
 
@@ -24,13 +25,13 @@ impl GateScope {
     }
 }
 
-/// Gives rules their places, by name, and errors theirs.
+/// The functions that give a rule its slot, by name, and an error its page.
 pub(crate) struct PlacesOfRules<'p> {
     slot: &'p mut dyn FnMut(&str) -> Option<u32>,
     page: &'p mut dyn FnMut(u16, u32) -> Option<u16>,
 }
 
-/// What is done with that which is refused: one of `GATE_DO_…`, and which page an error is.
+/// What happens to a refused connection or request: one of `GATE_DO_…`, and the number of an error's page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refuses {
     pub(crate) does: u8,
@@ -38,7 +39,7 @@ pub(crate) struct Refuses {
 }
 
 impl Refuses {
-    /// It is left to the server.
+    /// The connection or request is left to the server.
     pub(crate) const LEFT: Refuses = Refuses { does: DO_USER, page: 0 };
 }
 
@@ -50,12 +51,13 @@ impl<'p> PlacesOfRules<'p> {
         PlacesOfRules { slot, page }
     }
 
-    /// The place of a rule; `None` if there are too many.
+    /// The slot of a rule; `None` if there are too many.
     pub(crate) fn slot(&mut self, rule: &str) -> Option<u32> {
         (self.slot)(rule)
     }
 
-    /// What is done, with an error if it `answers`.
+    /// The action for a refusal; one with an error is left to the server unless the kernel `answers` with
+    /// errors.
     pub(crate) fn refuses(
         &mut self,
         answer: Result<RefusalAnswer, LeftBecause>,

@@ -1,9 +1,9 @@
-//! Rules about first requests into tables, as far as [`forebay_policy::first`] can tell them: those that give them
-//! classes, and those that refuse them.
+//! Turns rules about first requests into tables, as far as [`forebay_policy::first`] can decide them: those
+//! that give classes, and those that refuse.
 //!
-//! A rule that asks for a path, and for no network of clients, is found by the path: by its longest beginning
-//! that some rule names, or as a whole. There stands a list of all rules that fit then, in their order, as
-//! for networks. The others are found by the client. The program goes through both lists at once.
+//! A rule that asks for a path, and for no network of clients, is found by the path: by the longest prefix of
+//! it that some rule names, or by the whole path. There is the list of all rules that fit it, in their order,
+//! as for networks. The other rules are found by the client. The program merges both lists.
 
 use super::{
     GateScope, Leaf, Lists, PlacesOfRules, Refuses, everything, ignore_ns, mask, networks, ways,
@@ -22,32 +22,33 @@ use forebay_policy::rule::{Over, Rule};
 use forebay_policy::{JudgePhase, Policy};
 use std::collections::BTreeMap;
 
-/// Patterns of all rules together: 168 bytes each.
+/// The most patterns of all rules together, 168 bytes each.
 const MOST_PATTERNS: usize = 1 << 16;
 
-/// For first requests.
+/// The tables for first requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UrlTables {
     pub(crate) lists: Lists,
     pub(crate) paths: Vec<PathLeaf>,
-    /// For hellos of TLS.
+    /// The lists for ClientHellos of TLS.
     pub(crate) hello_clients4: Vec<Leaf>,
     pub(crate) hello_clients6: Vec<Leaf>,
-    /// Once for requests and once for hellos, each time with one for whatever no other is for.
+    /// All rules twice, for requests and for hellos, each time followed by a default rule that fits
+    /// everything.
     pub(crate) rules: Vec<UrlRule>,
     pub(crate) patterns: Vec<RawPattern>,
-    /// How many classes there are, if first requests are to be looked at.
+    /// The number of classes; 0 if first requests are not looked at.
     pub(crate) ranks: usize,
-    /// Of what no rule gives a class.
+    /// The rank of a request that no rule gives a class.
     pub(crate) default_rank: u32,
-    /// A rule asks for a cookie.
+    /// Whether a rule asks for a cookie.
     pub(crate) reads_cookies: bool,
 }
 
-/// A beginning of paths, or a whole path, and the part of the entries for it.
+/// A prefix of paths, or a whole path, and the range of the entries for it.
 #[derive(Clone, Debug)]
 pub(crate) struct PathLeaf {
-    /// A whole one has a zero behind it.
+    /// The prefix; a whole path has a zero behind it.
     pub(crate) beginning: Vec<u8>,
     pub(crate) list: RawList,
 }
@@ -95,7 +96,7 @@ pub(super) fn lower(
         let rule = policy.rules().get(way.entry.rule as usize);
         for (text, is_prefix) in rule.and_then(paths_of).unwrap_or_default() {
             let mut key = text.into_vec();
-            // no path has a zero: a whole one is the beginning of no other
+            // no path contains a zero, so a whole path with one behind it is not the prefix of another
             key.extend((!is_prefix).then_some(0));
             found.entry(key).or_default().push(way.entry);
         }
@@ -116,7 +117,7 @@ fn may_refuse(rule: &Rule) -> bool {
         || rule.in_flight.is_some()
 }
 
-/// What a rule says of whether first requests come through.
+/// The part of a rule that refuses first requests.
 fn refusing(rule: &Rule, places: &mut PlacesOfRules<'_>) -> UrlRule {
     let mut says = UrlRule { slot: u32::MAX, ..UrlRule::default() };
     let mut refuses = |answer: Option<_>| {
@@ -140,7 +141,8 @@ fn refusing(rule: &Rule, places: &mut PlacesOfRules<'_>) -> UrlRule {
     if does.iter().any(|does| ![DO_ALLOW, DO_USER].contains(does)) {
         match places.slot(&rule.name) {
             Some(slot) => says.slot = slot,
-            // without words; an action is only not counted
+            // without a slot there are no words: limits are left to user space. An action needs none, and
+            // only its counts are missing
             None => [says.over, says.busy] = [says.over, says.busy].map(without_word),
         }
     }
@@ -151,13 +153,13 @@ fn without_word(does: u8) -> u8 {
     if does == DO_ALLOW { DO_ALLOW } else { DO_USER }
 }
 
-/// The slot of the bucket for requests that the kernel charges, if it does.
+/// The slot of the rule's bucket for requests, if the kernel charges it.
 pub(super) fn charged_slot(rule: &UrlRule) -> Option<u32> {
     let is_charged = rule.says & SAYS_LIMIT != 0 && ![DO_ALLOW, DO_USER].contains(&rule.over);
     is_charged.then_some(rule.slot)
 }
 
-/// The same rule for a hello, which has no request but its host.
+/// The same rule for a ClientHello, which shows only the host of a request.
 fn of_hello(rule: UrlRule, of: &Rule) -> UrlRule {
     let SegmentConditions { methods, paths, cookies, .. } = SegmentConditions::of(of);
     let asks = methods.is_some() || paths.is_some() || cookies.is_some();
@@ -168,12 +170,13 @@ fn of_hello(rule: UrlRule, of: &Rule) -> UrlRule {
     UrlRule { method, path, cookie, marks: rule.marks | more, says, ..rule }
 }
 
-/// The paths that a rule can be found by, and whether all that begin with one fit; `None` if it is found by the
+/// The paths by which a rule is found, each with whether it is a prefix; `None` if the rule is found by the
 /// client.
 fn paths_of(rule: &Rule) -> Option<Vec<(Box<[u8]>, bool)>> {
     let is_all = |endpoint: &Endpoint| matches!(endpoint.addresses(), Addresses::Any);
     let conditions = &rule.conditions;
-    // a list by path holds for both families: what is for one must not have addresses of the other
+    // a list by path is for clients of both families, so an address of one family must not fit those of the
+    // other
     let is_of_both = |endpoint: &Endpoint| {
         let (v4, v4_len) = Family::V4.all();
         let has_v4 = |&(first, len): &(u128, u8)| len < v4_len && v4 & mask(len) == first;
@@ -189,13 +192,14 @@ fn paths_of(rule: &Rule) -> Option<Vec<(Box<[u8]>, bool)>> {
 }
 
 impl Lists {
-    /// Adds lists of these beginnings of paths, each with the entries of all around it.
+    /// Adds the lists of these prefixes of paths, each with the entries of all shorter prefixes of it.
     fn of_paths(
         &mut self,
         found: &BTreeMap<Vec<u8>, Vec<RawEntry>>,
     ) -> Result<Vec<PathLeaf>, GateError> {
         let mut leaves = Vec::with_capacity(found.len());
-        // a beginning stands before what begins with it
+        // in this order a prefix comes before the paths that begin with it: `around` is the stack of open
+        // prefixes
         let mut around: Vec<(&[u8], Vec<RawEntry>)> = Vec::new();
         for (key, own) in found {
             while around.last().is_some_and(|(outer, _)| !key.starts_with(outer)) {
@@ -214,10 +218,10 @@ impl Lists {
 }
 
 impl UrlTables {
-    /// The lists for hellos, of rules that count and are numbered from `first` on.
+    /// Adds the lists for hellos, of the rules that give a class or stop, which are numbered from `first` on.
     fn add_hellos(&mut self, policy: &Policy, (first, last): (u32, u32)) -> Result<(), GateError> {
         let counts = |_, rule: &Rule| rule.class.is_some() || rule.stop;
-        // nothing is told behind a rule that may fit every hello
+        // a rule that fits every hello perhaps leaves the class unknown, so the list can end with it
         let ends = |entry: &RawEntry| {
             let rule = &self.rules[entry.rule as usize];
             *entry == everything(entry.rule)
@@ -230,7 +234,7 @@ impl UrlTables {
         };
         let before = self.lists.entries.len();
         let found = match self.lists.add_with_last(policy, counts, (first, last), cut) {
-            // of so many none is told
+            // too many entries: one rule leaves the class of every hello unknown
             Err(GateError::TooMany) => {
                 self.lists.entries.truncate(before);
                 let (rank, marks, says) = (UNJUDGED, MARK_MORE, SAYS_CLASS);
@@ -245,7 +249,7 @@ impl UrlTables {
         Ok(())
     }
 
-    /// The rule; what it says besides of whether requests come through is `refusing`.
+    /// Turns a rule into one of the kernel; `refusing` is the part that refuses requests.
     fn rule(
         &mut self,
         rule: &Rule,
@@ -261,7 +265,7 @@ impl UrlTables {
             SegmentConditions::of(rule);
         self.reads_cookies |= cookies.is_some();
         let mark = |is: bool, mark| if is { mark } else { 0 };
-        // behind a rule that stops and has no class, the default one is left, if none came before
+        // a rule with `stop` and no class leaves the default class, unless an earlier rule has given one
         let (rank, by_request) = match rule.class {
             Some(_) => (rank.into(), !rule.is_for_connections()),
             None if rule.stop => (default.into(), false),
@@ -270,7 +274,7 @@ impl UrlTables {
         let degree = u32::from(rule.when.from(JudgePhase::Request).number());
         Ok(UrlRule {
             method: self.asked(methods)?,
-            // which is known of those that are found by it
+            // a rule that is found by its path need not compare it again
             path: if paths_of(rule).is_some() { RawAsked::default() } else { self.asked(paths)? },
             host: self.asked(hosts)?,
             cookie: self.asked(cookies)?,
@@ -299,8 +303,8 @@ impl UrlTables {
     }
 }
 
-/// Whether what finds the queue of the rule's class full is to come again: what is over the rule's limit is
-/// to be silent, or to wait.
+/// Whether a first segment that finds the queue of the rule's class full is dropped, to be retransmitted:
+/// where requests over the rule's limit are dropped, or wait.
 fn waits(rule: &Rule) -> bool {
     let limit = rule.requests.as_ref().or(rule.connections.as_ref());
     limit.is_some_and(|limit| matches!(limit.over, Over::Drop | Over::Queue { .. }))
@@ -392,12 +396,12 @@ mod tests {
             of_site("never", "never.example", &[]),
         ]);
         let [all] = &some.hello_clients4[..] else { panic!("{:?}", some.hello_clients4) };
-        // five of requests come first
+        // the five rules for requests come first
         assert_eq!(numbers(&some, all.list), [5, 6, 7]);
         let more = MARK_MORE;
         let marks = some.rules[5..8].iter().map(|rule| rule.marks & more);
         assert_eq!(marks.collect::<Vec<_>>(), [0, more, more]);
-        // of too many nothing is told
+        // with too many rules no class is determined
         let sites = (0..5000).map(|n| {
             let (site, path) = (format!("{n}.example"), format!("/{n}"));
             of_site(&n.to_string(), &site, &[&path])

@@ -1,4 +1,5 @@
-//! The program and the policy say the same of first segments: random rules and segments, for listeners of ours and of others.
+//! The program and the policy agree about first segments: random rules and segments, for our listeners and
+//! for other servers.
 
 use super::steer::{Steered, conditions, policy, rule};
 use super::vectors::UNTOUCHED;
@@ -17,7 +18,7 @@ use proptest::test_runner::TestRunner;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A first segment that is judged. As many requests of the rule `full` are at once as may be.
+/// A first segment that is judged. The rule `full` has reached its limit of requests at once.
 #[derive(Clone, Copy)]
 pub(super) struct AskedFirst<'a> {
     pub(super) policy: &'a Policy,
@@ -27,7 +28,7 @@ pub(super) struct AskedFirst<'a> {
     pub(super) full: u32,
 }
 
-/// What becomes of a first request that the policy has judged, and what is counted.
+/// The program's verdict on a first request that the policy has judged, and the counter.
 pub(super) fn outcome(
     steered: &Steered,
     policy: &Policy,
@@ -50,7 +51,7 @@ pub(super) fn outcome(
     }
 }
 
-/// The program does what is `expected` of it with segments of these clients to these addresses.
+/// Asserts that the program's verdict is the `expected` one for segments of these clients to these addresses.
 pub(super) fn agrees(
     steered: &Steered,
     client: impl Strategy<Value = (&'static str, &'static str)>,
@@ -81,7 +82,7 @@ pub(super) fn agrees(
                 .rules()
                 .get(full as usize)
                 .and_then(|rule| gate.word(&rule.name, GivenWord::FullUntil));
-            // each a client of its own: answers are remembered
+            // each has a port of its own, because refused connections are remembered
             port.set(port.get() % 60_000 + 1);
             let client = SocketAddr::new(client.parse().unwrap(), port.get());
             let ends = ConnectionFacts { client, local: local.parse().unwrap() };

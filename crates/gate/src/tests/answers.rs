@@ -1,4 +1,5 @@
-//! Answers from the cache: real connections over the loopback, which make no sockets, and go on in the middle with one.
+//! Answers from the cache: real connections over the loopback, which have no socket until a request that the
+//! server answers makes one in their middle.
 
 use super::filters::soon;
 use super::in_namespace;
@@ -20,7 +21,7 @@ pub(super) const LINES: &[u8] =
 pub(super) const NOT_MODIFIED: &[u8] = b"HTTP/1.1 304 Not Modified\r\nETag: \"abc\"\r\n";
 pub(super) const SENT: SentVariant<'_> =
     SentVariant { lines: LINES, not_modified: NOT_MODIFIED, etag: b"\"abc\"", body: BODY };
-/// What is behind the fields of an answer.
+/// The date line of an answer.
 pub(super) const DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT";
 pub(super) const AT_S: u64 = 784_111_777;
 
@@ -40,7 +41,7 @@ pub(super) fn variant(coding: Coding, sent: SentVariant<'_>) -> KernelVariant<'_
 }
 
 impl Steered {
-    /// Has it answer so at both listeners; the numbers of the answers.
+    /// Has the gate answer this path at both listeners; returns the numbers of the answers.
     pub(super) fn learn(&self, path: &str, variants: &[KernelVariant<'_>]) -> Vec<u32> {
         let answer = KernelAnswer { requests: 1000, timeout_s: 0, variants };
         let learn = |listener: &str| {
@@ -81,7 +82,7 @@ pub(super) fn answer(lines: &[u8], end: &str, body: &[u8]) -> Vec<u8> {
 pub(super) const KEPT: &str = "\r\n\r\n";
 pub(super) const LAST: &str = "\r\nConnection: close\r\n\r\n";
 
-/// Reads exactly so many bytes.
+/// Reads exactly `bytes` bytes.
 pub(super) fn read(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
     let mut read = vec![0; bytes];
     stream.read_exact(&mut read).unwrap();
@@ -152,7 +153,7 @@ fn a_connection_goes_on_with_a_socket_in_the_middle() {
                 assert_eq!(rank, Some(1));
                 assert_eq!(server.peer_addr().unwrap(), client.local_addr().unwrap());
                 assert_eq!(read(&mut server, other.len()), other);
-                // a lot each way
+                // a megabyte each way
                 let much = vec![b'x'; 1 << 20];
                 let sent = much.clone();
                 let mut copy = server.try_clone().unwrap();
@@ -191,14 +192,14 @@ fn connections_go_on_behind_the_gate_of_another_process() {
         let next = Gate::load_answering_after(Charge::AtHandshake, &room, handed).unwrap();
         let ranks = steered.take_place(next);
         steered.gate.renew(AT_S, Duration::from_secs(3600)).unwrap();
-        // one is answered by the next
+        // two of the connections are answered by the next gate
         steered.learn("/a", &[variant(Coding::Identity, SENT)]);
         for client in &mut clients[..2] {
             client.write_all(&request("/a", "")).unwrap();
             let expected = answer(LINES, KEPT, BODY);
             assert_eq!(read(client, expected.len()), expected);
         }
-        // others become connections of it, and of a third one that answers nothing
+        // the others become connections at it, and at a third gate that answers no requests
         for family in 0..2 {
             clients[2 + family].write_all(&request("/gold/x", "")).unwrap();
             assert_eq!(steered.next(family).0, Some(0));
@@ -218,7 +219,7 @@ fn connections_go_on_behind_the_gate_of_another_process() {
 #[test]
 fn what_the_gate_has_forgotten_is_reset() {
     in_namespace(|| {
-        // one place for each CPU, which others take
+        // one entry for each CPU, which other connections evict
         let room = AnswerRoom { connections: 8, ..AnswerRoom::default() };
         let gate = Gate::load_answering(Charge::AtHandshake, &room).unwrap();
         let steered = Steered::by(gate, &policy(gold_and_silver()));
@@ -242,7 +243,7 @@ fn what_the_gate_has_forgotten_is_reset() {
     });
 }
 
-/// What a device, or the sender itself, puts together is one packet of several segments.
+/// A device (GRO), or the sender itself, may merge several segments into one packet.
 #[test]
 fn a_head_of_two_segments_is_answered_where_they_come_as_one() {
     in_namespace(|| {

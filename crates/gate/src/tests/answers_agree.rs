@@ -1,4 +1,5 @@
-//! The program never answers what a plain reading of the same bytes would not, and answers what real clients send.
+//! The program answers only what user space would answer to the same bytes, and it answers requests of real
+//! clients.
 
 use super::answers::{AT_S, BODY, DATE, SENT, answering, variant};
 use super::in_namespace;
@@ -29,14 +30,14 @@ const BR: SentVariant<'_> = SentVariant {
     body: b"as br",
 };
 
-/// What the server has: zstd only there.
+/// The variants of the answer. Only the server can send zstd.
 fn variants() -> [KernelVariant<'static>; 4] {
     let zstd = KernelVariant { coding: Coding::Zstd, compared_bytes: 5, sent: None };
     let (gzip, br) = (variant(Coding::Gzip, GZIP), variant(Coding::Br, BR));
     [variant(Coding::Identity, SENT), br, zstd, gzip]
 }
 
-/// What user space would answer, as far as it answers this at all.
+/// The answer of user space, if the request is of a kind that the program may answer.
 fn plain_answer(data: &[u8]) -> Option<Vec<u8>> {
     let mut lines = Lines::new();
     let parsed = Head::parse(data, &mut lines, &HeadLimits::default());
@@ -57,7 +58,7 @@ fn plain_answer(data: &[u8]) -> Option<Vec<u8>> {
     if !is_read || !is_whole || !names_it || leaves.iter().any(|name| head.has(*name)) {
         return None;
     }
-    // a connection of HTTP/1.0 that is kept has an answer that says so
+    // the answer on a kept HTTP/1.0 connection says so, which the program leaves to the server
     let is_kept = head.keep_alive;
     if is_kept && head.version == Version::Http10 {
         return None;
@@ -76,7 +77,7 @@ fn plain_answer(data: &[u8]) -> Option<Vec<u8>> {
     Some([lines, DATE.as_bytes(), end.as_bytes(), body].concat())
 }
 
-/// What the program answers to a first request on a connection of its own.
+/// The program's answer to a first request on a new connection.
 fn answer_of(steered: &Steered, port: &Cell<u16>, data: &[u8]) -> Option<Vec<u8>> {
     port.set(port.get() % 60_000 + 1);
     let client = SocketAddr::new("127.0.0.1".parse().unwrap(), port.get());
@@ -174,7 +175,7 @@ fn field() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Heads that are plain, and some that are bent.
+/// Heads that are valid, and some that are damaged.
 fn heads() -> impl Strategy<Value = Vec<u8>> {
     let method =
         prop_oneof![12 => Just("GET"), 4 => Just("HEAD"), 1 => Just("POST"), 1 => Just("get")];
@@ -231,7 +232,7 @@ fn the_kernel_answers_as_a_plain_reading_does() {
         agreed.unwrap();
         let read = records.read(|_| ()).unwrap();
         println!("{} answered of {}, {read} records", answered.get(), plain.get());
-        // of random heads that could be answered about half are: the bound is far from what chance makes of it
+        // about half of the random heads that could be answered are: chance does not come near this bound
         assert!(answered.get() * 5 > plain.get() * 2 && answered.get() > 500);
         assert_eq!(read, answered.get() as usize);
     });

@@ -1,5 +1,5 @@
-//! Answers from the cache, packet by packet: numbers, what is sent again, how connections end, and what is left to the
-//! server.
+//! Answers from the cache, packet by packet: sequence numbers, retransmissions, ends of connections, and
+//! requests that are left to the server.
 
 use super::answers::{
     BODY, KEPT, LAST, LINES, NOT_MODIFIED, SENT, answer, answering, request, variant,
@@ -16,7 +16,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 impl Steered {
-    /// What is counted once more by this packet, its verdict, and what it has become.
+    /// Asserts the packet's verdict and the counter that it adds to; returns the packet as the program left
+    /// it.
     #[track_caller]
     fn serves(&self, packet: &Packet, verdict: u32, count: Option<AnswerCount>) -> Vec<u8> {
         let before = self.gate.answer_counts();
@@ -30,13 +31,13 @@ impl Steered {
         after
     }
 
-    /// A segment that is sent back.
+    /// Asserts that a segment is sent back, and returns it.
     #[track_caller]
     fn sends(&self, packet: &Packet, count: AnswerCount) -> SentBack {
         super::packets::sent_back(&self.serves(packet, REDIRECTED, Some(count)), packet)
     }
 
-    /// A first request that is left to the server, which gets it as it is.
+    /// Asserts that a first request is left to the server unchanged.
     #[track_caller]
     fn leaves(&self, port: u16, data: &[u8], count: AnswerCount) {
         for (client, local) in ends(port) {
@@ -49,7 +50,7 @@ impl Steered {
     }
 }
 
-/// A segment of the client that has got `answer` to `segment`: it acknowledges all of it.
+/// The next segment of a client that has received `answer` to `segment`, which it acknowledges completely.
 fn behind(segment: &Packet, answer: &SentBack) -> Packet {
     let fin = u32::from(answer.flags & FIN != 0);
     Packet {
@@ -115,9 +116,9 @@ fn what_is_sent_again_is_answered_by_the_same_bytes() {
         let (client, local) = ends(5000)[0];
         let segment = steered.begin(client, local, true, request("/a", ""));
         let first = steered.sends(&segment, AnswerCount::Ok);
-        // the bucket is empty by now, and nobody asks it again
+        // the bucket is empty by now, but a retransmission is not charged again
         assert_eq!(steered.sends(&segment, AnswerCount::Repeated).data, first.data);
-        // what was forgotten since is answered all the same: the client may have it already
+        // an answer that was forgotten since is sent again all the same: the client may have parts of it
         let name = AnswerName { listener: PUBLIC[0].parse().unwrap(), host: b"a", path: b"/a" };
         assert!(steered.gate.forget(&name).is_some());
         let again = steered.sends(&segment, AnswerCount::Repeated);
@@ -129,13 +130,13 @@ fn what_is_sent_again_is_answered_by_the_same_bytes() {
         // a part of it, from its middle on
         let part = Packet { sequence: 80, data: segment.data[2..].to_vec(), ..segment.clone() };
         assert_eq!(steered.sends(&part, AnswerCount::Repeated).data, first.data);
-        // the client has it, and its request was on its way twice
+        // a copy of the request that arrives after the client has acknowledged the answer
         let late =
             Packet { acknowledged: behind(&segment, &first).acknowledged, ..segment.clone() };
         let acked = steered.sends(&late, AnswerCount::Acked);
         assert_eq!((acked.sequence, acked.acknowledged), (late.acknowledged, first.acknowledged));
         assert_eq!((acked.flags, acked.data.len()), (ACK, 0));
-        // a hole before it
+        // a segment behind a gap
         let hole = Packet { sequence: late.sequence + 500, ..late.clone() };
         assert_eq!(steered.sends(&hole, AnswerCount::Acked).acknowledged, first.acknowledged);
         let mut charged = Vec::new();
@@ -154,7 +155,7 @@ fn an_answer_that_does_not_come_through_is_the_server_s() {
         for (client, local) in ends(5200) {
             let segment = steered.begin(client, local, true, request("/a", ""));
             steered.sends(&segment, AnswerCount::Ok);
-            // two say nothing, however late they come
+            // two retransmissions prove nothing, however late they come
             for _ in 0..2 {
                 steered.sends(&segment, AnswerCount::Repeated);
             }
@@ -175,7 +176,7 @@ fn an_answer_whose_place_has_another_is_lost() {
         let (client, local) = ends(5100)[1];
         let segment = steered.begin(client, local, true, request("/a", ""));
         steered.sends(&segment, AnswerCount::Ok);
-        // places rest for a while, and these are all that there are
+        // freed slots are reused only after a while, and these answers need all slots
         steered.gate.forget_all();
         std::thread::sleep(Duration::from_millis(3100));
         for number in 0..512 {
@@ -203,7 +204,7 @@ fn a_connection_ends_as_its_client_wants() {
                 DROPPED,
                 Some(AnswerCount::Held),
             );
-            // whether somebody is there
+            // keep-alive probes
             for probe in [&b""[..], b"x"] {
                 let probe =
                     Packet { sequence: acked.sequence - 1, data: probe.to_vec(), ..acked.clone() };
@@ -211,7 +212,7 @@ fn a_connection_ends_as_its_client_wants() {
                 assert_eq!((alive.flags, alive.acknowledged), (ACK, acked.sequence));
                 assert_eq!(alive.sequence, acked.acknowledged);
             }
-            // its FIN, which is sent again
+            // the client's FIN, sent twice
             let fin = with(&acked, ACK | FIN, b"");
             for count in [AnswerCount::Ended, AnswerCount::Acked] {
                 let end = steered.sends(&fin, count);
@@ -224,7 +225,7 @@ fn a_connection_ends_as_its_client_wants() {
                 ..acked.clone()
             };
             steered.serves(&last, DROPPED, Some(AnswerCount::Held));
-            // what acknowledges more than was ever sent is of something else
+            // a segment that acknowledges more than was ever sent belongs to another connection
             let wrong = Packet { acknowledged: last.acknowledged + 1, ..fin.clone() };
             steered.serves(&wrong, steered.ask(&wrong).0, None);
         }
@@ -243,7 +244,7 @@ fn a_client_may_end_before_it_has_the_answer() {
             assert_eq!((both.flags, &both.data), (ACK | FIN | PSH, &first.data));
             assert_eq!((both.sequence, both.acknowledged), (first.sequence, fin.sequence + 1));
             assert_eq!(steered.sends(&fin, AnswerCount::Repeated), both);
-            // it has the answer, but not its end
+            // the client has the answer, but not the FIN
             let end = first.sequence + first.data.len() as u32;
             let half = Packet { acknowledged: end, ..fin.clone() };
             let again = steered.sends(&half, AnswerCount::Acked);
@@ -261,7 +262,7 @@ fn behind_the_last_answer_comes_no_other() {
             let segment = steered.begin(client, local, true, data);
             let first = steered.sends(&segment, AnswerCount::Ok);
             let acked = behind(&segment, &first);
-            // it goes on sending, for a while
+            // the client goes on sending, up to a limit
             let more = with(&acked, ACK | PSH, &[b'x'; 1000]);
             assert_eq!(steered.sends(&more, AnswerCount::Acked).acknowledged, more.sequence + 1000);
             let mut next = Packet { sequence: more.sequence + 1000, ..more.clone() };
@@ -303,7 +304,7 @@ fn the_next_request_is_judged_and_answered() {
             };
             let (acked, first) = kept(7000);
             let next = with(&acked, ACK | PSH, &request("/gold/a", ""));
-            // before it has the answer, another one could not be sent again
+            // before the answer is acknowledged, a second one could not be sent again
             let early = Packet { acknowledged: first.sequence, ..next.clone() };
             steered.serves(&early, DROPPED, Some(AnswerCount::Early));
             if family == 0 {
@@ -315,7 +316,7 @@ fn the_next_request_is_judged_and_answered() {
                 let third = with(&behind(&next, &second), ACK | PSH, &request("/gold/a", ""));
                 steered.sends(&third, AnswerCount::Ok);
             }
-            // the bucket is empty: an error, behind which the connection is led to its end as any that is refused
+            // the bucket is empty: an error page, behind which the connection ends as any refused one
             let (acked, _) = kept(7001);
             let over = with(&acked, ACK | PSH, &request("/gold/a", ""));
             let error = super::packets::sent_back(&steered.serves(&over, REDIRECTED, None), &over);
@@ -332,7 +333,7 @@ fn the_next_request_is_judged_and_answered() {
             }
             let next = with(&kept(7004).0, ACK | PSH, &request("/silent", ""));
             steered.serves(&next, DROPPED, None);
-            // what is not here, or comes with the end of the connection, becomes a connection
+            // a request without an answer here, or with a FIN, becomes a connection
             let (acked, _) = kept(7005);
             let other = with(&acked, ACK | PSH, &request("/b", ""));
             let before = steered.answered(AnswerCount::LeftUnknown);
@@ -410,7 +411,7 @@ fn what_cannot_be_answered_for_certain_is_left_to_the_server() {
         {
             steered.leaves(8000 + number as u16, data, AnswerCount::LeftHead);
         }
-        // a query is none of a path that is its own normal form, nor is what the rules cannot read
+        // a path that is not in normal form, and one that the rules cannot read
         for (port, unread) in [(8100, request("/%61", "")), (8110, request(" /a", ""))] {
             for (client, local) in ends(port) {
                 let segment = steered.begin(client, local, true, unread.clone());
@@ -421,7 +422,7 @@ fn what_cannot_be_answered_for_certain_is_left_to_the_server() {
         steered.leaves(8102, &request("/b", ""), AnswerCount::LeftUnknown);
         let of_other = b"GET /a HTTP/1.1\r\nHost: b\r\n\r\n";
         steered.leaves(8103, of_other, AnswerCount::LeftUnknown);
-        // fields that are named leave it, as long as they are
+        // a field leaves the request to the server as long as it is named
         let cookie = head("Cookie: a=b\r\n");
         steered.gate.decide_by(&["cookie", "X-Beta"]).unwrap();
         steered.leaves(8104, &cookie, AnswerCount::LeftHead);
@@ -430,7 +431,7 @@ fn what_cannot_be_answered_for_certain_is_left_to_the_server() {
         let (client, local) = ends(8106)[0];
         steered.sends(&steered.begin(client, local, true, cookie), AnswerCount::Ok);
         assert!(steered.gate.decide_by(&["Host"]).is_err());
-        // with its FIN the segment is not even looked at
+        // with a FIN the cache is not even asked
         let (client, local) = ends(8107)[0];
         let fin = Packet { flags: ACK | FIN, ..steered.begin(client, local, true, head("")) };
         steered.serves(&fin, UNTOUCHED, None);
@@ -486,14 +487,14 @@ fn an_answer_is_given_only_where_there_is_room_and_while_it_counts() {
         let (client, local) = ends(9100)[0];
         let fresh =
             |port| steered.begin(SocketAddr::new(client.ip(), port), local, true, head.clone());
-        // nobody has said for a while that it counts
+        // the server has not renewed the answers
         steered.gate.renew(1, Duration::ZERO).unwrap();
         steered.leaves(9101, &head, AnswerCount::LeftVoid);
         steered.gate.renew(1, Duration::from_secs(3600)).unwrap();
         let epoch = steered.sends(&fresh(9102), AnswerCount::Ok);
         let epoch = String::from_utf8(epoch.data).unwrap();
         assert!(epoch.contains("\r\nDate: Thu, 01 Jan 1970 00:00:01 GMT\r\n"), "{epoch}");
-        // a client that is ignored, since a moment ago
+        // the client has been ignored since a moment ago
         steered.gate.ignore("127.0.0.1".parse().unwrap(), u64::MAX);
         steered.gate.ignore("::1".parse().unwrap(), u64::MAX);
         steered.leaves(9110, &head, AnswerCount::LeftVoid);
@@ -502,7 +503,7 @@ fn an_answer_is_given_only_where_there_is_room_and_while_it_counts() {
         steered.gate.forget_all();
         assert_eq!(steered.gate.answers_known(), 0);
         steered.leaves(9103, &head, AnswerCount::LeftUnknown);
-        // another answer in its place
+        // another answer under the same name
         let numbers = steered.learn("/a", &[variant(Coding::Identity, SENT)]);
         let other = SentVariant { body: b"other", ..SENT };
         let others = steered.learn("/a", &[variant(Coding::Identity, other)]);

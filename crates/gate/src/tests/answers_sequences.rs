@@ -1,5 +1,6 @@
-//! Clients that send requests, lose segments, send again, overlap, end: whatever the order, each byte of their streams is
-//! that of the answers to what they have asked, and the first byte that is not answered becomes a connection.
+//! Clients that send requests, lose segments, retransmit, overlap and close, in random order: each byte that
+//! they receive is that of the answers to their requests, and the first request without an answer becomes a
+//! connection.
 
 use super::answers::{BODY, KEPT, LAST, LINES, SENT, answer, answering, request, variant};
 use super::in_namespace;
@@ -12,20 +13,20 @@ use std::net::SocketAddr;
 
 /// A client's own view of its connection.
 struct Client {
-    /// Its first segment, whose numbers those of its stream are counted from.
+    /// The first segment; offsets in the streams count from its numbers.
     first: Packet,
-    /// What it sends, and where the requests in it end.
+    /// The bytes that the client sends, and the offsets at which requests end.
     sent: Vec<u8>,
     ends: Vec<usize>,
-    /// What is to come back.
+    /// The bytes that the client has to receive.
     expected: Vec<u8>,
-    /// As far as it was acknowledged, and as far as it has come.
+    /// How much of its bytes was acknowledged, and how much it has received.
     acked: usize,
     got: usize,
-    /// The end of the other side has come, and its own was sent.
+    /// Whether the other side's FIN has come, and whether its own was sent.
     is_ended: bool,
     has_ended: bool,
-    /// The kernel was left to make a connection of it, or it was reset.
+    /// Whether the kernel was left to make the connection, or a reset ended it.
     is_over: bool,
 }
 
@@ -60,12 +61,12 @@ impl Client {
         }
     }
 
-    /// Where the request ends that is on its way, or the next one.
+    /// The offset at which the request under way ends, or the next one.
     fn end(&self) -> usize {
         *self.ends.iter().find(|end| **end > self.acked).unwrap_or(&self.sent.len())
     }
 
-    /// A segment that it may send now: new, once more, in part, longer than before.
+    /// A segment that the client may send now: new, a retransmission, a part of one, a longer one.
     fn segment(&mut self, random: &mut fastrand::Rng) -> Packet {
         let end = self.end();
         let (from, to) = match random.u8(..16) {
@@ -92,7 +93,7 @@ impl Client {
         }
     }
 
-    /// A segment has come, as TCP takes it.
+    /// Receives a segment as TCP does.
     fn take(&mut self, back: &SentBack) {
         if back.flags & RST != 0 {
             self.is_over = true;
@@ -108,7 +109,7 @@ impl Client {
         if back.data.is_empty() && back.flags & FIN == 0 {
             return;
         }
-        // what lies in the stream is the same however often it comes
+        // the bytes at an offset are the same however often they come
         assert!(to <= self.expected.len(), "{back:?}");
         let text = String::from_utf8_lossy(&back.data);
         assert_eq!(text, String::from_utf8_lossy(&self.expected[from..to]));
@@ -140,7 +141,7 @@ fn each_byte_is_that_of_the_answers() {
                 let is_lost = random.u8(..) < 40;
                 match verdict {
                     UNTOUCHED => {
-                        // the stack gets what it could begin with, and nothing of what was answered
+                        // the stack gets the segment unchanged, without any byte that was answered
                         assert_eq!(packet, segment.bytes());
                         client.is_over = true;
                     }

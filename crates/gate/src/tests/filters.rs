@@ -1,4 +1,5 @@
-//! Attached by filters: the same verdicts as by links, and nothing is left of a process that was killed.
+//! Gates that are attached by filters: they have the same verdicts as with links, and leave nothing behind
+//! when their process is killed.
 
 use super::in_namespace;
 use crate::filters::{LOOPBACK, program_of};
@@ -17,10 +18,10 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const LISTENERS: [&str; 2] = ["127.0.0.1:8080", "[::1]:8080"];
-/// Which part a process of a test has.
+/// The environment variable with the part that a process has in a test.
 const PART: &str = "FOREBAY_TEST_PART";
 
-/// This program again, as one of the two functions below.
+/// The command that runs this program again, as one of the two functions below.
 fn part(name: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     let function = format!("tests::filters::be_{name}");
@@ -40,7 +41,7 @@ fn be_guard() {
     }
 }
 
-/// Refuses everybody, until its input ends.
+/// Refuses every client, until standard input ends.
 #[test]
 #[ignore = "a process that the tests below start"]
 fn be_server() {
@@ -63,12 +64,12 @@ fn by_filters() -> Gate {
     load(Charge::AtHandshake)
 }
 
-/// One that is attached by filters.
+/// Loads a gate that is attached by filters.
 pub(super) fn load(charge: Charge) -> Gate {
     Gate::load(charge).unwrap().by_filters(&mut part("guard")).unwrap()
 }
 
-/// A process with a gate, and what it has said of itself.
+/// A process with a gate, and the output in which it reports its state.
 struct Killable {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -95,7 +96,7 @@ impl Killable {
     fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        // the guard has another output, and nobody else has this one
+        // waits for the end of the process: the guard has another output, so no other process holds this one
         let _ = self.out.read_to_string(&mut String::new());
     }
 }
@@ -111,14 +112,14 @@ pub(super) fn soon(mut is_so: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Whether a process is no more, or nobody has asked yet how it has ended.
+/// Whether a process has ended; it may still be a zombie.
 fn has_ended(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }
 
 fn is_loaded(program: u32) -> bool {
-    // SAFETY: it has no conditions; a descriptor that it gives is closed.
+    // SAFETY: the call has no conditions; a descriptor that it gives is closed.
     unsafe {
         let fd = sys::bpf_prog_get_fd_by_id(program);
         if fd >= 0 {
@@ -152,7 +153,7 @@ fn nothing_is_left_of_a_process_that_was_killed() {
     });
 }
 
-/// Then nobody takes the filter away. It judges nothing, and the next gate removes it.
+/// With the guard killed, too, the filter stays, but judges nothing, and the next gate removes it.
 #[test]
 fn a_filter_that_nobody_takes_away_judges_nothing_and_is_removed_by_the_next() {
     in_namespace(|| {
@@ -160,10 +161,10 @@ fn a_filter_that_nobody_takes_away_judges_nothing_and_is_removed_by_the_next() {
         let server = Killable::start();
         let (judge, guard) = (server.judge, server.guard);
         let filter = program_of(LOOPBACK, 0).unwrap();
-        // SAFETY: it has no conditions; the process is one of this test.
+        // SAFETY: the call has no conditions; the process is one of this test.
         assert_eq!(unsafe { libc::kill(guard.cast_signed(), libc::SIGKILL) }, 0);
         server.kill();
-        // until then it has the number
+        // the number is taken until the guard has ended
         assert!(soon(|| has_ended(guard)));
         assert!(soon(|| !is_loaded(judge)), "it could still judge");
         assert_eq!(connects(), [true; 2]);
@@ -211,7 +212,7 @@ fn a_filter_that_others_have_removed_comes_back_and_a_guard_that_has_ended_is_to
         gate.attach(&listeners).unwrap();
         assert!(program_of(LOOPBACK, 0).is_some());
         let guard = lock(gate.filters.as_ref().unwrap()).guard();
-        // SAFETY: it has no conditions; the process is one of this test.
+        // SAFETY: the call has no conditions; the process is one of this test.
         assert_eq!(unsafe { libc::kill(guard.cast_signed(), libc::SIGKILL) }, 0);
         let is_told = || matches!(gate.attach(&listeners), Err(GateError::Guard(_)));
         assert!(soon(is_told));
@@ -264,7 +265,7 @@ fn judged_by(gate: &Gate, charge: Charge, address: &str, context: &str) {
         .map(|_| {
             let is_connected = TcpStream::connect(address).is_ok();
             completed += u64::from(is_connected && charge == Charge::AtHandshake);
-            // the segment that completes it, with which it is charged, may be under way
+            // the segment that completes the handshake, and is charged, may still be under way
             assert!(soon(|| counted(Count::Completed) >= completed), "{context}");
             is_connected
         })

@@ -1,5 +1,5 @@
-//! First requests that are judged: real connections over the loopback, buckets that user space shares, and the same
-//! verdict as user space.
+//! First requests that are judged: real connections over the loopback, buckets that user space shares, and
+//! the same verdict as user space.
 
 use super::agree::{AskedFirst, agrees, outcome};
 use super::filters::soon;
@@ -26,7 +26,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Steered {
-    /// What a client gets that sends this.
+    /// The answer to a client that sends `data`.
     fn get(&self, family: usize, data: &[u8]) -> std::io::Result<String> {
         let mut client = TcpStream::connect(PUBLIC[family]).unwrap();
         client.set_read_timeout(Some(super::steer::PATIENCE)).unwrap();
@@ -64,7 +64,7 @@ fn a_refused_request_makes_no_connection() {
             }
             let error = steered.get(family, &head("/reset")).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-            // one that has a body, and one that ends at once
+            // a request with a body, and one with a FIN
             let post =
                 [&b"POST /no/a HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\n"[..], &[1; 900]];
             assert!(steered.get(family, &post.concat()).unwrap().contains(" 403 "));
@@ -82,13 +82,13 @@ fn a_refused_request_makes_no_connection() {
         steered.has_no_connection();
         assert_eq!(steered.first(FirstCount::Answered), 46);
         assert_eq!(steered.gate.tally("no").answered, 46);
-        // none of them is left with a FIN that nobody acknowledges
+        // every client's FIN is acknowledged
         assert!(
             soon(|| steered.first(FirstCount::Acked) >= 44),
             "{:?}",
             steered.gate.first_counts()
         );
-        // the second family finds what the first has left
+        // both families share the bucket
         for (family, (charged, answered)) in [(2, 1), (0, 3)].into_iter().enumerate() {
             let before = steered.first(FirstCount::Charged);
             let mut made = Vec::new();
@@ -105,14 +105,14 @@ fn a_refused_request_makes_no_connection() {
         }
         steered.has_no_connection();
         assert_eq!(steered.counted(Count::Made), 2);
-        // what cannot be told is made, and judged by others
+        // a request that the program cannot judge becomes a connection, which user space judges
         let (rank, ..) = steered.send(0, &[b"GET /n", b"o/a HTTP/1.1\r\n\r\n"]);
         assert_eq!(rank, None);
         assert!(steered.is_refused(FirstCount::Left, 0));
     });
 }
 
-/// What a device, or the sender itself, puts together is one packet of several segments.
+/// A device (GRO), or the sender itself, may merge several segments into one packet.
 #[test]
 fn segments_that_were_put_together_are_answered_once() {
     in_namespace(|| {
@@ -144,18 +144,18 @@ fn user_space_and_the_kernel_charge_the_same_bucket() {
         let slot = steered.gate.take_charged_request(from, to).unwrap();
         assert_eq!(tables.rule_of_requests(slot), Some(0));
         assert_eq!(steered.gate.take_charged_request(from, to), None, "it is told once");
-        // user space charges one for a request that it has judged alone
+        // user space charges one request that it has judged by itself
         let now = super::same::now_ns();
         forebay_policy::bucket::charge(word, now, &terms).unwrap();
         let (_, _second, _) = steered.send(0, &[&head("/slow")]);
         let error = steered.get(0, &head("/slow")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         assert_eq!(forebay_policy::bucket::available(word, now, &terms), 0);
-        // given back, it is there for the next
+        // a refunded charge is there for the next request
         forebay_policy::bucket::refund(word, &terms);
         steered.send(0, &[&head("/slow")]);
         assert_eq!(steered.first(FirstCount::Charged), 3);
-        // what the connection before was charged does not count for one that is not
+        // the charge of an earlier connection does not count for one that was not charged
         let ends = ("127.0.0.1:1500".parse().unwrap(), PUBLIC[0].parse().unwrap());
         word.store(0, Relaxed);
         for (path, charged) in [("/slow", true), ("/slow", true), ("/free", false)] {
@@ -182,7 +182,7 @@ fn requests_at_once_are_refused_while_user_space_says_so() {
         assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{answer}");
         assert!(answer.contains("\r\nRetry-After: 1\r\n"), "{answer}");
         steered.has_no_connection();
-        // nobody has looked for a while
+        // the time until which the limit is reached has passed
         word.store(1, Relaxed);
         steered.send(1, &[&head("/one")]);
         assert_eq!(steered.first(FirstCount::Answered), 1);
@@ -227,7 +227,7 @@ fn connections_that_a_rule_answers_cost_no_accept_either() {
             let client = SocketAddr::new(client.parse().unwrap(), port);
             let segment = steered.begin(client, local, true, head("/gold"));
             let verdict = steered.gate.run_on(&segment.bytes()).unwrap().0;
-            // user space is told of connections as ever
+            // user space learns of charged connections as ever
             let tables = steered.gate.lower(&policy).unwrap();
             let few = tables.slot(1).unwrap();
             (verdict, steered.gate.take_charged(client, local, few))
@@ -235,13 +235,13 @@ fn connections_that_a_rule_answers_cost_no_accept_either() {
         assert_eq!(ask("127.0.0.2", 1), (REDIRECTED, false));
         assert_eq!(ask("127.0.0.3", 1), (UNTOUCHED, true));
         assert_eq!(ask("127.0.0.3", 2), (REDIRECTED, false));
-        // a proxy speaks for others
+        // a proxy forwards requests of other clients, so that its own address must not be judged
         assert_eq!(ask("127.0.0.4", 1), (UNTOUCHED, false));
         assert_eq!(ask("127.0.0.5", 1), (UNTOUCHED, false));
         let count = |count| steered.first(count);
         assert_eq!((count(FirstCount::Answered), count(FirstCount::Left)), (2, 1));
         assert_eq!(steered.gate.tally("few").admitted, 1);
-        // by TLS nothing is said of a request, and no error can be
+        // with TLS no request can be read, and no page be sent
         steered.place(&steered.classes, true);
         assert_eq!(ask("127.0.0.2", 3), (UNTOUCHED, false));
         assert_eq!(count(FirstCount::Answered), 2);
@@ -257,7 +257,7 @@ fn classes_without_rules_are_enough_and_so_is_one() {
         assert!(steered.get(0, &head("/no")).unwrap().contains(" 403 "));
         assert_eq!(steered.send(0, &[&head("/yes")]).0, Some(2));
         steered.has_no_connection();
-        // one class has no sockets of its own: what is let through comes to the public one
+        // without sockets for classes, admitted requests come to the public socket
         let alone = Policy::new(&[], vec![no]).unwrap();
         steered.gate.enforce(&steered.gate.lower(&alone).unwrap()).unwrap();
         steered.place(&[Vec::new(), Vec::new()], false);
@@ -271,13 +271,13 @@ fn classes_without_rules_are_enough_and_so_is_one() {
         assert_eq!(steered.counted(Count::Made), made);
         assert_eq!(steered.counted(Count::MadePublic), 2);
         assert_eq!(steered.first(FirstCount::Answered), answered + 2);
-        // and by TLS nothing is said of a request
+        // with TLS no request can be read
         steered.place(&[Vec::new(), Vec::new()], true);
         assert_eq!(steered.send(0, &[&head("/no")]).0, None);
     });
 }
 
-/// What becomes of a first segment, and what is counted, by what user space would make of it.
+/// The verdict on a first segment, and the counter, that follow from user space's decision.
 fn expected(steered: &Steered, asked: &AskedFirst<'_>) -> (u32, FirstCount) {
     let AskedFirst { policy, ends, data, degree, full } = *asked;
     let refused = |answer| match answer {

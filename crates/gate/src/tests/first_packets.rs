@@ -1,5 +1,5 @@
-//! First requests that are judged, packet by packet: numbers of the answer, what is sent again, how the connection
-//! ends, and what is left alone.
+//! First requests that are judged, packet by packet: numbers of the answer, retransmissions, the end of the
+//! connection, and packets that are left alone.
 
 use super::in_namespace;
 use super::packets::{ACK, FIN, Packet, RST, SentBack, sent_back};
@@ -12,7 +12,7 @@ use forebay_policy::rule::{Action, Limit, Over, Rule};
 use std::net::SocketAddr;
 
 pub(super) const PSH: u8 = 8;
-/// Of a client that has times of its own.
+/// The timestamp option of a client.
 pub(super) const TIMES: [u8; 12] = [1, 1, 8, 10, 0, 0, 0x30, 0x39, 0, 0, 0, 0];
 const SYN_OPTIONS: [u8; 20] =
     [2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0x30, 0x39, 0, 0, 0, 0, 1, 3, 3, 7];
@@ -31,7 +31,7 @@ pub(super) fn limited(name: &str, path: &str, burst: u32, over: Over) -> Rule {
     Rule { class: None, requests: Some(limit), ..rule(name, "bulk", &[path]) }
 }
 
-/// Which rules there are for the tests of packets.
+/// The rules for the tests of packets.
 fn rules() -> Vec<Rule> {
     vec![
         refusing("no", "/no", Action::Reject(403)),
@@ -73,7 +73,7 @@ impl Steered {
         sent_back(&answer, packet)
     }
 
-    /// What is counted once more by this packet, and its verdict.
+    /// Asserts the packet's verdict and the counter that it adds to.
     fn expect(&self, packet: &Packet, verdict: u32, count: FirstCount) {
         let before = self.gate.first_counts();
         assert_eq!(self.ask(packet).0, verdict, "{packet:?}");
@@ -109,7 +109,7 @@ fn an_error_is_one_segment_with_the_numbers_of_the_connection() {
                 assert!(text(&answer).starts_with("HTTP/1.1 403 Forbidden\r\n"), "{answer:?}");
                 assert!(text(&answer).ends_with("\r\n\r\n403 Forbidden\n"), "{answer:?}");
                 assert!(!text(&answer).contains("Retry-After"), "{answer:?}");
-                // it fits into the least segment that a client may state
+                // the answer fits into the smallest segment size that a client may announce
                 assert!(answer.data.len() + answer.options.len() <= 536);
                 if times {
                     assert_eq!(answer.options[..4], [1, 1, 8, 10]);
@@ -117,10 +117,10 @@ fn an_error_is_one_segment_with_the_numbers_of_the_connection() {
                 } else {
                     assert_eq!(answer.options, []);
                 }
-                // one that says at once that no more comes
+                // a request with the FIN in the same segment
                 let half = Packet { flags: ACK | FIN, sequence: 78, ..segment.clone() };
                 assert_eq!(steered.answer_to(&half).acknowledged, answer.acknowledged + 1);
-                // a head is all that HEAD gets
+                // HEAD gets the head only
                 let (client, local) = (SocketAddr::new(client.ip(), 4100), local);
                 let data = b"HEAD /no HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
                 let of_head = steered.answer_to(&steered.begin(client, local, times, data));
@@ -146,10 +146,10 @@ fn what_is_sent_again_is_answered_again_and_charged_once() {
             let answer = steered.answer_to(&segment);
             assert!(text(&answer).contains("\r\nRetry-After: 3600\r\n"), "{answer:?}");
             let answered = steered.gate.tally("slow").answered;
-            // the client has not got it
+            // the client has not received the page, and retransmits
             assert_eq!(steered.answer_to(&segment).data, answer.data);
             assert_eq!(steered.answer_to(&segment).sequence, answer.sequence);
-            // and sends more than before in the same segment, or behind it
+            // it sends more than before in the same segment, or behind it
             let mut longer = segment.clone();
             longer.data.extend(b"body");
             let again = steered.answer_to(&longer);
@@ -187,11 +187,11 @@ fn a_refused_client_is_led_to_the_end_of_its_connection() {
                 data: vec![],
                 ..segment
             };
-            // it has everything
+            // the client has everything
             steered.expect(&Packet { flags: ACK, ..behind.clone() }, DROPPED, FirstCount::Held);
             let unread = Packet { flags: ACK, acknowledged: end - 1, ..behind.clone() };
             steered.expect(&unread, DROPPED, FirstCount::Held);
-            // and closes, perhaps more than once
+            // it closes, and retransmits its FIN
             for _ in 0..2 {
                 let fin = Packet { flags: ACK | FIN, ..behind.clone() };
                 let last = steered.answer_to(&fin);
@@ -199,14 +199,14 @@ fn a_refused_client_is_led_to_the_end_of_its_connection() {
                 assert_eq!((last.flags, last.data.len()), (ACK, 0));
                 assert_eq!(last.options[8..], TIMES[4..8]);
             }
-            // it goes on sending what nobody wants, for a while
+            // it goes on sending data, up to a limit
             let body = Packet { data: vec![b'x'; 1000], ..behind.clone() };
             assert_eq!(steered.answer_to(&body).acknowledged, body.sequence + 1000);
             let late = Packet { sequence: body.sequence + 65_000, ..body.clone() };
             let cut = steered.answer_to(&late);
             assert_eq!((cut.flags, cut.sequence), (RST, end));
             assert_eq!(steered.first(FirstCount::Cut), steered.first(FirstCount::Answered));
-            // what acknowledges something else is of somebody else
+            // a segment that acknowledges another number belongs to another connection
             for wrong in [end + 1, end - 2] {
                 let other = Packet { acknowledged: wrong, flags: ACK | FIN, ..behind.clone() };
                 let before = steered.gate.first_counts();
@@ -228,9 +228,9 @@ fn others_get_a_reset_or_nothing() {
             assert_eq!((answer.flags, answer.sequence), (RST, reset.acknowledged));
             let silent = steered.begin(at(7001), local, true, head("/silent"));
             steered.expect(&silent, DROPPED, FirstCount::Dropped);
-            // its client comes again, and is judged again
+            // the client retransmits, and is judged again
             steered.expect(&silent, DROPPED, FirstCount::Dropped);
-            // there is no room for an error
+            // the client's window has no room for a page
             let mut shut = steered.begin(at(7002), local, true, head("/no"));
             shut.window = 1;
             let answer = steered.answer_to(&shut);
@@ -257,7 +257,7 @@ fn what_is_damaged_or_in_parts_is_not_judged() {
             let segment = steered.begin(client, local, true, head("/no"));
             let whole = segment.bytes();
             let heads = if client.is_ipv4() { 34 } else { 54 };
-            // of the checksum, of the numbers, of the options, of the data
+            // a damaged byte of the checksum, the numbers, the options, the data
             for at in [heads + 16, heads + 17, heads + 14, heads + 30, heads + 36, whole.len() - 1]
             {
                 let mut bent = whole.clone();

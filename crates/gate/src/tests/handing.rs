@@ -1,4 +1,4 @@
-//! A gate in the place of another: what is judged, and by what is known.
+//! A gate takes the place of another one: it judges the same packets, with the state of the earlier one.
 
 use super::filters;
 use super::filters::soon;
@@ -14,7 +14,8 @@ use std::net::{SocketAddr, TcpStream};
 
 const AT: &str = "127.0.0.1:8080";
 
-/// A burst of three, then resets; behind rules of other names, so that its place is not the first.
+/// A rule with a burst of three, then resets; behind `others` rules of other names, so that its slot is not
+/// the first.
 fn few(others: usize) -> Policy {
     let ignore_ms = Some(1000);
     let limit =
@@ -41,7 +42,7 @@ fn connects() -> bool {
     TcpStream::connect(AT).is_ok()
 }
 
-/// Both ways to be attached, where the kernel has both.
+/// Runs a test with both ways of attaching, where the kernel has both.
 fn each_way(test: fn(fn() -> Gate, &[SocketAddr])) {
     in_namespace(move || {
         let (_sockets, addresses) = listen(&[8080]);
@@ -66,7 +67,7 @@ fn the_next_gate_goes_on_where_the_one_before_has_been() {
         before.ignore("127.7.7.7".parse().unwrap(), u64::MAX);
         let next = Gate::load_after(Charge::AtSyn, false, before.hand().unwrap()).unwrap();
         assert_eq!(next.has_filters(), before.has_filters());
-        // the order of rules is another one
+        // the rules have another order
         enforce(&next, &few(0));
         next.prepare(addresses).unwrap();
         assert!(next.interfaces().is_empty());
@@ -92,7 +93,7 @@ fn the_next_gate_goes_on_where_the_one_before_has_been() {
     });
 }
 
-/// It ends before it has served.
+/// The next gate ends before it has judged.
 #[test]
 fn a_gate_that_did_not_come_to_judge_leaves_the_one_before() {
     each_way(|load, addresses| {
@@ -128,7 +129,7 @@ fn what_another_layout_keeps_is_not_taken() {
         next.prepare(&addresses).unwrap();
         let packet = Packet::syn("10.0.0.1:4000", AT);
         assert_eq!(next.run_on(&packet.bytes()).unwrap().0, UNTOUCHED);
-        // a map that is none of ours is no map of ours
+        // a map of another shape is rejected
         let mut handed = before.hand().unwrap();
         handed.maps.swap(0, 1);
         let (words, tallies) = (handed.maps[1].0.clone(), handed.maps[0].0.clone());

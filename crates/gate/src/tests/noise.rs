@@ -1,5 +1,5 @@
-//! Packets of no sense among packets of much: nothing is sent back that is longer than what came, each
-//! verdict is counted once, and nothing stays.
+//! Random packets among meaningful ones: no answer is longer than the packet that it answers, each verdict
+//! is counted once, and no state is left behind.
 
 use super::check::{self, LISTENERS, WatchedGate};
 use super::in_namespace;
@@ -65,7 +65,7 @@ fn much_noise() {
     in_namespace(|| run(10_000_000));
 }
 
-/// Handshakes that have begun, the last of them.
+/// The number of handshakes, the latest ones, that are remembered.
 const BEGUN: usize = 64;
 
 fn run(packets: u64) {
@@ -93,7 +93,7 @@ fn run(packets: u64) {
                 behind_such.swap_remove(noise.random.usize(..BEGUN));
             }
         }
-        // what comes back of a SYN may be its answer
+        // the packet that answers a SYN may be a SYN-ACK
         if let Some(answer) = answer.filter(|answer| packet.flags & ACK == 0 && answer.len() > 54) {
             noise.begun.push(Packet {
                 sequence: packet.sequence.wrapping_add(1),
@@ -112,7 +112,7 @@ fn run(packets: u64) {
     }
     for count in FirstCount::ALL {
         println!("first {count:?} {}", watched.firsts(count));
-        // user space counts none at once here, and no other CPU charges anything
+        // there is no limit of requests at once here, and no other CPU charges anything
         let is_reached = watched.firsts(count) > 0;
         assert!(is_reached || count == FirstCount::Contended, "none was {count:?}");
     }
@@ -130,7 +130,7 @@ fn run(packets: u64) {
         Count::LateDropped,
         Count::Later,
         Count::Repeated,
-        // the kernel makes connections of what comes by an interface only
+        // the kernel makes connections only from packets that come by an interface
         Count::NotMade,
     ] {
         assert!(watched.counted(reached) > 0, "none was {reached:?}");
@@ -151,7 +151,7 @@ fn run(packets: u64) {
     assert_eq!(held(), before);
 }
 
-/// A segment that acknowledges an error, or an answer, as the client that has sent `packet` would.
+/// A segment with which the client of `packet` acknowledges a page or an answer.
 fn behind_error(answer: &[u8], packet: &Packet) -> Option<Packet> {
     let tcp_at = if packet.client.is_ipv4() { 34 } else { 54 };
     let tcp = answer.get(tcp_at..).filter(|tcp| tcp.len() > 100)?;
@@ -170,25 +170,26 @@ fn behind_error(answer: &[u8], packet: &Packet) -> Option<Packet> {
 fn held() -> String {
     let held = fs::read_to_string("/proc/thread-self/net/sockstat").unwrap();
     let held = held.lines().find(|line| line.starts_with("TCP")).unwrap();
-    // what comes after is of all namespaces
+    // the numbers behind this word are of all namespaces
     held.split(" orphan").next().unwrap().to_owned()
 }
 
 struct Noise {
     random: fastrand::Rng,
-    /// With the numbers that complete them.
+    /// Segments that complete handshakes.
     begun: Vec<Packet>,
-    /// What acknowledges errors.
+    /// Segments that acknowledge pages.
     ending: Vec<Packet>,
-    /// And answers from the cache.
+    /// Segments that acknowledge answers from the cache.
     kept: Vec<Packet>,
     last: Option<Packet>,
 }
 
 impl Noise {
-    /// One that makes sense, or nearly.
+    /// A packet that makes sense, or nearly.
     fn packet(&mut self) -> Packet {
         let random = &mut self.random;
+        // first data, whole or not, of a handshake that has begun
         if !self.begun.is_empty() && random.u8(..) < 100 {
             let begun = self.begun[random.usize(..self.begun.len())].clone();
             let flags = [ACK, ACK, ACK | 8, ACK | FIN, ACK | RST, RST][random.usize(..6)];
@@ -213,6 +214,7 @@ impl Noise {
             }
             return Packet { flags, data, ..begun };
         }
+        // a segment behind a page or an answer, in order or not
         let behind = if random.bool() { &self.ending } else { &self.kept };
         if !behind.is_empty() && random.u8(..) < 60 {
             let ending = behind[random.usize(..behind.len())].clone();
@@ -229,6 +231,7 @@ impl Noise {
             let acknowledged = ending.acknowledged.wrapping_sub(early);
             return Packet { flags, sequence, acknowledged, data, ..ending };
         }
+        // a retransmitted SYN, or a new one with one thing unusual
         if let Some(last) = self.last.take().filter(|_| random.u8(..) < 20) {
             return last;
         }
@@ -264,7 +267,7 @@ impl Noise {
         packet
     }
 
-    /// One in four is cut, or has bytes of chance.
+    /// Truncates one packet in four, or puts random bytes into it.
     fn bend(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         let random = &mut self.random;
         match random.u8(..16) {

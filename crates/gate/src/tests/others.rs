@@ -1,4 +1,4 @@
-//! Other servers that are protected: packets, and real connections over the loopback.
+//! Tests of other servers that are protected: packets, and real connections over the loopback.
 
 use super::first_packets::{judging, refusing};
 use super::in_namespace;
@@ -19,7 +19,7 @@ pub(super) fn here(queue: u32) -> OtherServer {
     OtherServer { forwarded_to: None, port: 9090, queue, speaks_first: false }
 }
 
-/// A gate that judges, and also for another server.
+/// A gate that judges for its own listeners and for another server.
 pub(super) fn protecting(rules: Vec<Rule>, queue: u32) -> (Steered, TcpListener) {
     let other = TcpListener::bind(OTHER).unwrap();
     let steered = judging(&policy(rules));
@@ -30,7 +30,7 @@ pub(super) fn protecting(rules: Vec<Rule>, queue: u32) -> (Steered, TcpListener)
     (steered, other)
 }
 
-/// What becomes of the first request with this path of a client with this port.
+/// The verdict on the first request with this path, of a client with this port.
 pub(super) fn ask(steered: &Steered, port: u16, path: &str) -> u32 {
     let client = SocketAddr::new([127, 0, 0, 9].into(), port);
     let segment = steered.begin(client, OTHER.parse().unwrap(), true, head(path));
@@ -70,7 +70,7 @@ fn its_connections_are_made_on_its_own_socket() {
         assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
         assert_eq!(steered.counted(Count::MadeOther), 4);
         assert_eq!(steered.first(FirstCount::Answered), 1);
-        // nobody is protected any more: the stack does all of it
+        // no server is protected any more: the stack does everything
         steered.gate.protect(&[]).unwrap();
         let own: Vec<_> = steered.public.iter().map(|one| one.local_addr().unwrap()).collect();
         steered.gate.attach(&own).unwrap();
@@ -82,7 +82,7 @@ fn its_connections_are_made_on_its_own_socket() {
     });
 }
 
-/// As Apache listens: one socket for both families.
+/// One socket for both families, as Apache listens.
 #[test]
 fn a_socket_of_both_families_is_protected_for_both() {
     in_namespace(|| {
@@ -98,7 +98,7 @@ fn a_socket_of_both_families_is_protected_for_both() {
             client.write_all(&head("/yes")).unwrap();
             let (mut server, from) = other.accept().unwrap();
             assert_eq!(from.ip().to_canonical(), client.local_addr().unwrap().ip());
-            // what was not read would make a reset of the end
+            // unread data would turn the close into a reset
             server.read_exact(&mut vec![0; head("/yes").len()]).unwrap();
             server.write_all(b"answer").unwrap();
             drop(server);
@@ -123,18 +123,18 @@ fn classes_take_their_turns_while_somebody_waits() {
         assert_eq!(ask(&steered, 1, "/other"), UNTOUCHED);
         let waiting = send("/other");
         assert!(super::filters::soon(|| steered.counted(Count::MadeOther) == 1));
-        // the last classes are not made behind it; the first is
+        // behind the waiting connection the first class is made, the lower ones are not
         assert_eq!(ask(&steered, 2, "/other"), DROPPED);
         assert_eq!(ask(&steered, 3, "/silver"), DROPPED);
         assert_eq!(ask(&steered, 4, "/gold/a"), UNTOUCHED);
         assert_eq!(steered.counted(Count::TurnedAway), 2);
         drop(other.accept().unwrap());
         drop(waiting);
-        // where none waits there is nothing to order, though silver was told to come again
+        // with no connection waiting there is nothing to order, although silver was turned away
         assert_eq!(ask(&steered, 2, "/other"), UNTOUCHED);
         assert_eq!(ask(&steered, 3, "/silver"), UNTOUCHED);
         assert_eq!(ask(&steered, 5, "/gold/a"), UNTOUCHED);
-        // what cannot be told is of the default class, the last
+        // a request of unknown class has the default class, the last
         let _waiting = send("/other");
         assert!(super::filters::soon(|| steered.counted(Count::MadeOther) == 2));
         assert_eq!(ask(&steered, 6, "/%6fther"), DROPPED);
@@ -154,7 +154,7 @@ fn who_was_told_to_come_again_goes_first_while_others_wait() {
             .collect();
         assert_eq!(ask(&steered, 3, "/silver"), DROPPED);
         drop(other.accept().unwrap());
-        // there is room behind the one that waits: for silver, and for bulk when silver has had its turn
+        // there is room behind the one that waits: for silver, and for bulk after silver has had its turn
         assert_eq!(ask(&steered, 2, "/other"), DROPPED);
         assert_eq!(ask(&steered, 3, "/silver"), UNTOUCHED);
         assert_eq!(ask(&steered, 2, "/other"), UNTOUCHED);
@@ -181,7 +181,7 @@ fn more_may_wait_where_that_is_said_and_none_beyond_the_backlog() {
         assert_eq!(ask(&steered, 1, "/other"), DROPPED);
         let _gold = send("/gold/a");
         assert!(super::filters::soon(|| steered.counted(Count::MadeOther) == 4));
-        // the kernel would drop it without a word
+        // the kernel would drop the segment silently
         assert_eq!(ask(&steered, 2, "/gold/a"), DROPPED);
         assert_eq!(steered.counted(Count::TurnedAway), 2);
     });
@@ -217,11 +217,11 @@ fn syns_are_judged_on_both_rungs_and_those_of_other_machines() {
         };
         gate.protect(&[here(1), there("192.0.2.7"), there("192.0.2.8")]).unwrap();
         gate.attach(&[]).unwrap();
-        // on this machine a SYN only looks; on another one it is charged
+        // a SYN for this machine only looks at the bucket; one for another machine is charged
         assert_eq!([1, 2, 3].map(|port| syn(port, OTHER)), [UNTOUCHED; 3]);
         let forwarded = [1, 2, 3, 4].map(|port| syn(port, "192.0.2.7:443"));
         assert_eq!(forwarded, [UNTOUCHED, UNTOUCHED, DROPPED, DROPPED]);
-        // one that comes again was let through
+        // a retransmitted SYN was admitted before
         assert_eq!(syn(1, "192.0.2.7:443"), UNTOUCHED);
         assert_eq!([1, 2, 3].map(|port| syn(port, "192.0.2.8:443")), [UNTOUCHED; 3]);
         let before = gate.counts()[Count::Syns as usize];

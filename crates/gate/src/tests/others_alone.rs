@@ -1,4 +1,5 @@
-//! Another server that asks no rules: what is judged for it, how it is refused, and what is left to the stack.
+//! Another server, which applies no rules itself: what is judged for it, how clients are refused, and what is
+//! left to the stack.
 
 use super::agree::{AskedFirst, agrees, outcome};
 use super::filters::soon;
@@ -44,7 +45,7 @@ fn begin(steered: &Steered, port: u16, data: &[u8]) -> Packet {
     steered.begin(client, OTHER.parse().unwrap(), true, data.to_vec())
 }
 
-/// A hello that names this server.
+/// A ClientHello that names this server.
 fn hello_for(name: &str) -> Vec<u8> {
     let bytes = name.len() as u16;
     let named = [&(bytes + 3).to_be_bytes()[..], &[0], &bytes.to_be_bytes(), name.as_bytes()];
@@ -137,7 +138,7 @@ fn a_rule_that_cannot_be_told_hides_no_other() {
             assert_eq!(verdict, REDIRECTED);
             String::from_utf8(sent_back(&answer, &segment).data).unwrap()
         };
-        // whether the cookie is there the next segment says
+        // only the next segment would show whether the cookie is there
         let cut = page(b"GET /no HTTP/1.1\r\nHost: a\r\n", 1);
         assert!(cut.starts_with("HTTP/1.1 403 "), "{cut}");
         let foe = page(b"GET /no HTTP/1.1\r\nCookie: tier=foe\r\n\r\n", 2);
@@ -178,7 +179,7 @@ fn who_is_connected_and_silent_stays_when_a_server_is_protected_no_more() {
             steered.gate.protect(&[]).unwrap();
             steered.gate.attach(&own).unwrap();
         }
-        // nothing is judged for it any more
+        // the server is not protected any more
         silent.write_all(&head("/no")).unwrap();
         let (mut server, from) = other.accept().unwrap();
         assert_eq!(from, silent.local_addr().unwrap());
@@ -195,10 +196,10 @@ fn who_is_connected_and_silent_stays_when_a_server_is_protected_no_more() {
     });
 }
 
-/// What the client with this port of its own gets, which it has had a moment before.
+/// The answer to a client that reuses this port, which it had a moment before.
 fn ask_from(port: u16, path: &str) -> std::io::Result<String> {
     let address: SocketAddr = OTHER.parse().unwrap();
-    // SAFETY: a new descriptor that nobody else has, and an address that is whole.
+    // SAFETY: a new descriptor with this as its only owner, and a complete address.
     let socket = unsafe {
         let socket = libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0);
         assert!(socket >= 0);
@@ -232,7 +233,8 @@ fn ask_from(port: u16, path: &str) -> std::io::Result<String> {
     Ok(answer)
 }
 
-/// Reads a request and closes first, so that TIME_WAIT is here; what a connection has brought, or how it has ended.
+/// Accepts a connection, reads a request and closes first, so that TIME_WAIT is on this side; returns the
+/// bytes read, or the error.
 fn serve(other: &TcpListener) -> std::io::Result<usize> {
     let (mut server, _) = other.accept()?;
     server.set_read_timeout(Some(PATIENCE))?;
@@ -251,7 +253,7 @@ fn a_port_that_comes_again_too_soon_comes_past_no_rule() {
         assert_eq!(steered.counted(Count::TimeWait), 1);
         let error = ask_from(4321, "/no").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-        // the server has had nothing of it
+        // the server has received nothing of the refused request
         let [first, second, refused] = server.join().unwrap();
         assert_eq!((first.unwrap(), second.unwrap()), (head("/yes").len(), head("/yes").len()));
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionReset);
@@ -260,11 +262,11 @@ fn a_port_that_comes_again_too_soon_comes_past_no_rule() {
     });
 }
 
-/// A listening socket of MPTCP, of which the kernel has one of TCP.
+/// A listening socket of MPTCP, for which the kernel has one of TCP inside.
 fn listen_multipath() -> Option<TcpListener> {
     const MPTCP: libc::c_int = 262;
     let address: SocketAddr = OTHER.parse().unwrap();
-    // SAFETY: a new descriptor that nobody else has, and an address that is whole.
+    // SAFETY: a new descriptor with this as its only owner, and a complete address.
     unsafe {
         let socket = libc::socket(libc::AF_INET, libc::SOCK_STREAM, MPTCP);
         if socket < 0 {
@@ -314,17 +316,19 @@ fn a_syn_with_data_is_judged_as_one_without() {
                 OTHER.parse().unwrap(),
             )
         };
-        // answered as if there were none: it comes again behind the handshake
+        // a SYN with data is answered as if it had none: the data is retransmitted behind the handshake
         let (verdict, answer) = steered.gate.run_on(&syn(1).bytes()).unwrap();
         assert_eq!(verdict, REDIRECTED);
         assert_eq!(sent_back(&answer, &syn(1)).acknowledged, syn(1).sequence + 1);
-        // what the stack alone can answer would come past the rules with its data, and comes again without
+        // a SYN that only the stack can answer would bypass the rules with its data, and is retransmitted
+        // without
         let small = Packet { options: vec![2, 4, 1, 0], ..syn(2) };
         assert_eq!(steered.gate.run_on(&small.bytes()).unwrap().0, DROPPED);
         let bare = Packet { data: Vec::new(), ..small };
         assert_eq!(steered.gate.run_on(&bare.bytes()).unwrap().0, UNTOUCHED);
         drop(steered);
-        // where the stack makes a connection of it, it is charged at once: no acknowledgement need come
+        // where the stack makes a connection from the SYN, it is charged at once: no acknowledgement need
+        // come
         let gate = crate::Gate::load(crate::Charge::AtHandshake).unwrap();
         let policy = Policy::new(&[], vec![few()]).unwrap();
         gate.enforce(&gate.lower(&policy).unwrap()).unwrap();
@@ -350,7 +354,8 @@ fn an_address_of_this_machine_is_passed_on_to_no_other() {
         let segment = steered.begin(friend, own, true, head("/gold/a"));
         assert_eq!(segment.flags & ACK, ACK);
         assert_eq!(steered.counted(Count::Answered), 1);
-        // what listens there and is none of ours is judged as another machine's
+        // an address of this machine that is configured as another machine's: its listener is judged as that
+        // one's
         let _other = TcpListener::bind(OTHER).unwrap();
         let named = OtherServer { forwarded_to: Some([127, 0, 0, 1].into()), ..here(1) };
         steered.gate.protect(&[named]).unwrap();
@@ -372,14 +377,14 @@ fn connections_of_another_server_are_in_no_queue_of_ours() {
     });
 }
 
-/// As the kernel tells that it is a request.
+/// Whether the program takes `data` for a request of HTTP/1.
 fn is_request(data: &[u8]) -> bool {
     let is_method = |byte: &u8| byte.is_ascii_uppercase() || matches!(byte, b'-' | b'_');
     let method = data.iter().take_while(|byte| is_method(byte)).count();
     (1..=15).contains(&method) && data.get(method) == Some(&b' ') && &data[..method] != b"PRI"
 }
 
-/// What becomes of a first segment for another server.
+/// The expected verdict on a first segment for another server, and the counter.
 fn expected(steered: &Steered, asked: &AskedFirst<'_>) -> (u32, FirstCount) {
     let AskedFirst { policy, ends, data, degree, full } = *asked;
     let answers = is_request(data);

@@ -1,4 +1,4 @@
-//! What user space moves while the program runs: rates, what is admitted of a class, pages.
+//! Settings that user space changes while the program runs: rates, the rate of a class, pages.
 
 use super::first_packets::{judging, limited, refusing};
 use super::in_namespace;
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// What becomes of the first request with this path of a client with this port.
+/// The verdict on the first request with this path, of a client with this port.
 fn ask(steered: &Steered, port: u16, path: &str) -> u32 {
     let client = SocketAddr::new([127, 0, 0, 9].into(), port);
     let segment = steered.begin(client, PUBLIC[0].parse().unwrap(), true, head(path));
@@ -36,7 +36,7 @@ fn a_class_is_limited_to_what_its_word_says() {
             assert_eq!(ask(&steered, port, "/silver"), DROPPED);
         }
         assert_eq!(gate.paced("silver"), (1, 3));
-        // of others nothing is limited, and no rule has refused anything
+        // the other classes are not limited, and no rule has refused anything
         assert_eq!(ask(&steered, 6, "/gold/a"), UNTOUCHED);
         assert_eq!(ask(&steered, 7, "/other"), UNTOUCHED);
         assert_eq!((gate.paced("gold"), gate.paced("bulk")), ((0, 0), (0, 0)));
@@ -46,7 +46,7 @@ fn a_class_is_limited_to_what_its_word_says() {
                 .all(|(name, tally)| { !name.contains("silver") || tally.dropped == 0 })
         );
         assert_eq!(steered.counted(Count::Paced), 3);
-        // both know the same bucket
+        // the program and user space have the same bucket
         word.store(0, Relaxed);
         assert_eq!(ask(&steered, 3, "/silver"), UNTOUCHED);
         assert!(word.load(Relaxed) > HOUR_NS);
@@ -95,20 +95,20 @@ fn a_rate_is_charged_at_the_interval_it_is_moved_to() {
         assert_eq!(ask(&steered, 1, "/slow"), UNTOUCHED);
         let stated = word.swap(0, Relaxed) - now;
         assert!((HOUR_NS..HOUR_NS + HOUR_NS / 10).contains(&stated), "{stated}");
-        // a day for each, and a burst of three as ever
+        // an interval of a day, and a burst of three as before
         interval.store(24 * HOUR_NS, Relaxed);
         let verdicts: Vec<u32> = (2..6).map(|port| ask(&steered, port, "/slow")).collect();
         assert_eq!(verdicts, [UNTOUCHED, UNTOUCHED, UNTOUCHED, REDIRECTED]);
         let moved = word.load(Relaxed) - now;
         assert!((72 * HOUR_NS..73 * HOUR_NS).contains(&moved), "{moved}");
-        // no interval makes the sum too large
+        // even the largest interval does not overflow
         word.store(0, Relaxed);
         interval.store(u64::MAX / 2, Relaxed);
         assert_eq!(ask(&steered, 7, "/slow"), UNTOUCHED);
     });
 }
 
-/// What the kernel would drop is dropped before anything is charged.
+/// A segment that the kernel would drop is dropped before anything is charged.
 #[test]
 fn nothing_is_charged_while_the_common_queue_is_full() {
     in_namespace(|| {
@@ -134,7 +134,7 @@ fn nothing_is_charged_while_the_common_queue_is_full() {
     });
 }
 
-/// A window is 32 KiB, whether it is scaled or not.
+/// The window behind a page is 32 KiB, scaled or not.
 #[test]
 fn what_may_come_behind_an_error_does_not_depend_on_scaling() {
     in_namespace(|| {
@@ -147,7 +147,7 @@ fn what_may_come_behind_an_error_does_not_depend_on_scaling() {
             u16::from_be_bytes([answer[48], answer[49]])
         };
         for (port, scaled, expected) in [(1, true, 256), (2, false, 32_768)] {
-            // with times a scale is agreed on, too
+            // a client with timestamps has a window scale, too
             let first = steered.begin(client(port), local, scaled, head("/no"));
             assert_eq!(window(&first), expected);
             let behind = Packet {

@@ -1,4 +1,4 @@
-//! Packets, byte by byte.
+//! Packets for tests, built and checked byte by byte.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,7 +7,7 @@ pub(super) const SYN: u8 = 2;
 pub(super) const RST: u8 = 4;
 pub(super) const ACK: u8 = 16;
 
-/// A TCP segment to be.
+/// A TCP segment to build.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     pub(super) client: SocketAddr,
@@ -15,11 +15,11 @@ pub(super) struct Packet {
     pub(super) flags: u8,
     pub(super) sequence: u32,
     pub(super) acknowledged: u32,
-    /// Of TCP; a multiple of four bytes.
+    /// The options of TCP, a multiple of four bytes.
     pub(super) options: Vec<u8>,
-    /// Of IPv4, or the extension header of IPv6 with its type first.
+    /// The options of IPv4, or the extension header of IPv6 with its type first.
     pub(super) between: Vec<u8>,
-    /// Flags and offset of a fragment of IPv4.
+    /// The flags and offset of an IPv4 fragment.
     pub(super) fragment: u16,
     pub(super) window: u16,
     pub(super) data: Vec<u8>,
@@ -45,7 +45,7 @@ impl Packet {
         }
     }
 
-    /// With its Ethernet head, checksums right.
+    /// The packet with its Ethernet header and right checksums.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let tcp = self.tcp();
         let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];

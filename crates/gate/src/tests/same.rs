@@ -137,7 +137,7 @@ fn ends() -> impl Strategy<Value = ConnectionFacts> {
     })
 }
 
-/// What a packet's verdict must be.
+/// The expected verdict on a packet.
 fn expected(gate: &Gate, policy: &Policy, verdict: Syn) -> (u32, Count) {
     let refused = |refusing| match refusing {
         Refusing::Drop => (DROPPED, Count::Dropped),

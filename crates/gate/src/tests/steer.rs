@@ -1,5 +1,5 @@
-//! Handshakes without state: packets, the same verdict as user space, and real connections over the
-//! loopback.
+//! Tests of handshakes without state: packets, the same verdict as user space, and real connections over
+//! the loopback.
 
 use super::filters::soon;
 use super::in_namespace;
@@ -48,7 +48,7 @@ impl Steered {
         steered
     }
 
-    /// New sockets for the classes; those before are returned.
+    /// Makes new sockets for the classes; returns the earlier ones.
     pub(super) fn renew(&mut self, ranks: usize) -> Vec<Vec<Vec<TcpListener>>> {
         let one = |public: &TcpListener| {
             let listener =
@@ -67,7 +67,7 @@ impl Steered {
         std::mem::replace(&mut self.classes, new)
     }
 
-    /// Another gate takes the place of this one; the sockets of classes before.
+    /// Has another gate take the place of this one; returns the earlier sockets of classes.
     pub(super) fn take_place(&mut self, next: Gate) -> Vec<Vec<Vec<TcpListener>>> {
         let ranks = self.classes.first().map_or(0, Vec::len);
         next.enforce(&next.lower(&policy(gold_and_silver())).unwrap()).unwrap();
@@ -91,7 +91,8 @@ impl Steered {
         self.gate.counts()[count as usize]
     }
 
-    /// The number of the class on whose sockets the next connection comes, or none on the public one.
+    /// Accepts the next connection; returns it with the number of its class, or `None` if it came to the
+    /// public socket.
     pub(super) fn next(&self, family: usize) -> (Option<usize>, TcpStream) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -113,7 +114,7 @@ impl Steered {
         }
     }
 
-    /// Connects, sends this in pieces, and says where the connection comes.
+    /// Connects, sends `data` in pieces, and accepts the connection as [`next`](Steered::next) does.
     pub(super) fn send(
         &self,
         family: usize,
@@ -151,7 +152,8 @@ pub(super) fn head(path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes()
 }
 
-/// What the two ends of a connection have agreed on: times, selective acknowledgements, a scale.
+/// The options that both ends of a connection have agreed on: timestamps, selective acknowledgements, window
+/// scale.
 fn options(stream: &TcpStream) -> u8 {
     // SAFETY: all bytes zero are a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -189,8 +191,8 @@ fn connections_come_to_the_socket_of_their_class() {
                 let mut answer = [0; 5];
                 client.read_exact(&mut answer).unwrap();
                 assert_eq!(&answer, b"hello");
-                // it leaves first, and so has TIME_WAIT itself: a SYN that meets TIME_WAIT of the server is the
-                // stack's, and ports that the kernel chooses come again
+                // the client closes first, and so has TIME_WAIT: a SYN that meets TIME_WAIT of the server is
+                // left to the stack, and the kernel reuses ports
                 drop(client);
                 assert_eq!(server.read(&mut [0]).unwrap(), 0);
             }
@@ -198,7 +200,7 @@ fn connections_come_to_the_socket_of_their_class() {
         assert_eq!(steered.counted(Count::Made), 120);
         assert_eq!(steered.gate.judged(3), (vec![40, 40, 40], 0));
 
-        // a megabyte each way, from a segment that is only the beginning of it
+        // a megabyte each way, whose first segment is only the beginning
         let body = vec![b'x'; 1 << 20];
         let (rank, client, mut server) = steered.send(0, &[&head("/gold/large")]);
         assert_eq!(rank, Some(0));
@@ -214,7 +216,7 @@ fn connections_come_to_the_socket_of_their_class() {
         server.write_all(&body).unwrap();
         assert!(sender.join().unwrap() == body);
 
-        // others take the place of the sockets, as after a reload; those before are gone
+        // other sockets replace these, as after a reload
         drop(steered.renew(3));
         assert_eq!(steered.send(1, &[&head("/gold/x")]).0, Some(0));
         // a class without a socket
@@ -252,7 +254,7 @@ fn what_cannot_be_told_comes_to_the_public_listener() {
             thread::sleep(Duration::from_millis(300));
             late.write_all(&head("/silver")).unwrap();
             assert_eq!(steered.next(family).0, Some(1));
-            // none comes at all, as when a balancer looks whether somebody is there
+            // no byte comes at all, as from the health check of a load balancer
             let mut none = TcpStream::connect(public).unwrap();
             none.shutdown(std::net::Shutdown::Write).unwrap();
             let (rank, mut server) = steered.next(family);
@@ -262,7 +264,7 @@ fn what_cannot_be_told_comes_to_the_public_listener() {
             none.set_read_timeout(Some(PATIENCE)).unwrap();
             assert_eq!(none.read(&mut [0]).unwrap(), 0);
         }
-        // connections for which nothing comes are none
+        // connections without data are not made
         let open: Vec<_> = (0..50).map(|_| TcpStream::connect(PUBLIC[0]).unwrap()).collect();
         let error = steered.public[0].accept().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
@@ -307,7 +309,7 @@ fn segments_are_completed_by_their_cookie_alone() {
             assert_eq!(syn.flags, SYN);
             let (verdict, answer) = steered.gate.run_on(&syn.bytes()).unwrap();
             assert_eq!(verdict, REDIRECTED);
-            // it is no longer than the SYN
+            // the SYN-ACK is not longer than the SYN
             assert_eq!(answer.len(), syn.bytes().len());
             let acknowledged = sequence_of(&answer).wrapping_add(1);
             let segment = Packet {
@@ -327,14 +329,14 @@ fn segments_are_completed_by_their_cookie_alone() {
                     assert_eq!(more, u64::from(counted.contains(&one)), "{one:?} of {packet:?}");
                 }
             };
-            // a run on a packet is no arrival at an interface, so that the kernel makes nothing of it
+            // a test run is not an arrival at an interface, so the kernel makes no connection
             expect(segment.clone(), UNTOUCHED, &[Count::NotMade]);
             expect(Packet { data: Vec::new(), ..segment.clone() }, DROPPED, &[Count::Bare]);
             let bare = Packet { data: Vec::new(), flags: ACK | FIN, ..segment.clone() };
             expect(bare, UNTOUCHED, &[Count::NotMade]);
-            // the segment before has been lost
+            // an earlier segment was lost
             expect(Packet { sequence: 1538, ..segment.clone() }, DROPPED, &[Count::Later]);
-            // of others, or invented
+            // cookies of other connections, or invented ones
             let other = SocketAddr::new(ends.0.ip(), 4001);
             let of_other = Packet { client: other, ..segment.clone() };
             let (verdict, _) = steered.gate.run_on(&of_other.bytes()).unwrap();
@@ -347,7 +349,7 @@ fn segments_are_completed_by_their_cookie_alone() {
                 left += u32::from(verdict == UNTOUCHED);
             }
             made = steered.counted(Count::NotMade) - made;
-            // the part that tells whose it is was not touched; the other has 18 bits, for two epochs
+            // the first MAC was not touched; the second has 18 bits, for two epochs
             assert!(made <= 2 && left == made as u32, "{made} {left}");
             left = 0;
             for wrong in 1..32_u32 {
@@ -356,7 +358,7 @@ fn segments_are_completed_by_their_cookie_alone() {
                 let (verdict, _) = steered.gate.run_on(&packet.bytes()).unwrap();
                 left += u32::from(verdict == UNTOUCHED);
             }
-            // but for one of 32, for the epoch before
+            // except one of 32, which is valid in the previous epoch
             assert!(left >= 25, "{left}");
         }
         // limits hold: the second finds the bucket empty when its data comes
@@ -487,7 +489,7 @@ pub(super) fn first() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// The beginning of a hello of TLS, or something like it.
+/// The beginning of a ClientHello, or something like it.
 pub(super) fn hello() -> impl Strategy<Value = Vec<u8>> {
     let name = prop_oneof![
         8 => select(vec!["a.b", "x.b", "c", "a.b."]).prop_map(str::to_owned),
@@ -525,7 +527,7 @@ pub(super) fn hello() -> impl Strategy<Value = Vec<u8>> {
                 let at = at % data.len();
                 data[at] = byte;
             }
-            // a packet of a test run has no more
+            // the most that a packet of a test run can have
             data.truncate(cut.unwrap_or(1400).clamp(1, 1400));
             data
         },

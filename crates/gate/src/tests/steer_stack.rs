@@ -1,4 +1,4 @@
-//! Where handshakes without state meet the stack: its own cookies, and queues that are full.
+//! Tests of handshakes without state together with the stack: its own cookies, and full queues.
 
 use super::filters::soon;
 use super::in_namespace;
@@ -11,14 +11,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
-/// The queue of a listening socket holds so many and one more.
+/// Sets the backlog of a listening socket; its queue holds one connection more.
 fn set_backlog(listener: &TcpListener, backlog: i32) {
     // SAFETY: the descriptor is open.
     assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), backlog) }, 0);
 }
 
-/// Handshakes by the kernel's own cookies while those of ours are still completed: no segment of theirs is
-/// taken for one that came too early, which would be one in sixteen.
+/// Handshakes with the kernel's own cookies while ours are still completed: none of their segments is taken
+/// for one that came too early, which would otherwise happen to one in sixteen.
 #[test]
 fn cookies_of_the_kernel_are_left_to_it() {
     in_namespace(|| {
@@ -28,7 +28,8 @@ fn cookies_of_the_kernel_are_left_to_it() {
             let (rank, client, mut server) = steered.send(family, &[&head("/silver")]);
             let mut read = vec![0; head("/silver").len()];
             server.read_exact(&mut read).unwrap();
-            // it has TIME_WAIT, so that no segment of the client is for nobody, however late
+            // the server closes first and has TIME_WAIT, so that a late segment of the client still finds a
+            // socket
             drop(server);
             drop(client);
             rank
@@ -56,7 +57,7 @@ fn a_full_queue_of_a_class_refuses_as_its_rule_says() {
             },
         ];
         let steered = Steered::new(&policy(rules));
-        // each queue holds two
+        // each queue holds two connections
         let sockets = steered.classes.iter().flatten().flatten();
         sockets.for_each(|socket| set_backlog(socket, 1));
         let connect = |path: &str| {
@@ -65,7 +66,7 @@ fn a_full_queue_of_a_class_refuses_as_its_rule_says() {
             client.write_all(&head(path)).unwrap();
             client
         };
-        // what has become of first segments
+        // the number of first segments that were made or refused
         let judged = || -> u64 {
             let outcomes = [Count::Made, Count::FullReset, Count::FullDropped];
             outcomes.into_iter().map(|outcome| steered.counted(outcome)).sum()
@@ -82,7 +83,7 @@ fn a_full_queue_of_a_class_refuses_as_its_rule_says() {
                 assert!(clients.len() < 200, "{path}");
                 let others = judged();
                 clients.push(connect(path));
-                // what it has sent may be under way
+                // the client's segment may be under way
                 assert!(soon(|| judged() > others), "{path}: {:?}", steered.gate.counts());
             }
             let mut last = clients.pop().unwrap();
@@ -92,7 +93,7 @@ fn a_full_queue_of_a_class_refuses_as_its_rule_says() {
                 assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{path}");
                 continue;
             }
-            // it waits: its data comes again, and is taken once there is room
+            // with `drop` the client waits: its data is retransmitted until there is room
             let mut rest = clients.len() + 1;
             while rest > 0 {
                 let (rank, mut server) = steered.next(0);

@@ -1,4 +1,4 @@
-//! Frames with tags, as they come in from a wire: the kernel takes tags off before the program has its turn, which a
+//! Frames with tags, as received from a wire: the kernel takes tags off before the program runs, which a
 //! run on a packet does not show.
 
 use super::filters::soon;
@@ -31,20 +31,21 @@ fn ip(words: &str) {
 /// The other end of the wire.
 struct Wire {
     socket: libc::c_int,
-    /// The station at this end.
+    /// The MAC address of this end.
     station: [u8; 6],
 }
 
 impl Wire {
-    /// Two interfaces, of which the one with an address is called v0.
+    /// Makes two connected interfaces; v0 has an address.
     fn new() -> Wire {
         ip("link add v0 type veth peer name v1");
         ip("addr add 10.99.0.1/24 dev v0");
         ip("link set v0 address 02:00:00:00:00:01 up");
         ip("link set v1 promisc on up");
-        // nobody answers who is asked for the client's station
+        // no machine answers ARP for the client's address
         ip("neigh add 10.99.0.2 lladdr 02:00:00:00:00:02 dev v0");
-        // SAFETY: names of interfaces are texts that end in NUL; a new descriptor, and an address that is whole.
+        // SAFETY: names of interfaces are texts that end in NUL; a new descriptor, and an address that is
+        // whole.
         let socket = unsafe {
             let all = (libc::ETH_P_ALL as u16).to_be();
             let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK;
@@ -59,7 +60,7 @@ impl Wire {
             socket
         };
         let wire = Wire { socket, station: [2, 0, 0, 0, 0, 1] };
-        // an interface is not up at once
+        // the interface needs a moment to be up
         let hello = wire.frame(&Packet::syn(&format!("{CLIENT}:1"), "10.99.0.1:1"), &[]);
         assert!(soon(|| wire.put(&hello) && wire.take().is_some_and(|frame| is_answer(&frame))));
         wire
@@ -72,8 +73,9 @@ impl Wire {
         bytes
     }
 
-    /// Sends it, and returns the first segment that comes back. What is left of other clients' is none: a machine that has
-    /// much to do has answered several of the first frames. Neither is the answer to a SYN that is sent again.
+    /// Sends a packet, and returns the first segment that comes back for it. Late answers to other clients
+    /// are skipped (on a busy machine several of the first frames were answered), and so is a repeated
+    /// SYN-ACK.
     fn ask(&self, packet: &Packet, tags: &[[u8; 4]]) -> Vec<u8> {
         assert!(self.put(&self.frame(packet, tags)), "{tags:?}");
         let answer = RefCell::new(None);
@@ -106,7 +108,7 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the descriptor.
+        // SAFETY: this is the only owner of the descriptor.
         unsafe { libc::close(self.socket) };
     }
 }
@@ -144,7 +146,7 @@ fn tags_of_vlan_0_do_not_lead_past_the_gate() {
             assert_reset(&answer, &packet);
             assert_eq!(resets(), count as u64 + 1, "{tags:?}");
         }
-        // what is of a VLAN, and what nobody sends, has no answer: that to the next is the first
+        // frames of a VLAN, and ones with too many tags, get no answer: the first one is for the next frame
         let none: [&[[u8; 4]]; 5] = [&[Q5], &[Q, Q5], &[AD, Q5], &[Q5, Q], &[Q; 20]];
         for tags in none {
             assert!(wire.put(&wire.frame(&next(), tags)));
@@ -182,7 +184,7 @@ fn a_first_request_is_judged_whatever_tags_it_has() {
                 data: head("/no"),
                 ..syn
             };
-            // one that was damaged on its way comes again
+            // a segment that was damaged on its way is retransmitted
             let mut damaged = wire.frame(&segment, tags);
             let last = damaged.len() - 1;
             damaged[last] ^= 1;

@@ -1,4 +1,4 @@
-//! Packets of every kind, and what becomes of them.
+//! Packets of every kind, and the verdicts on them.
 
 use super::filters::soon;
 use super::packets::{ACK, FIN, Packet, RST, SYN, assert_reset};
@@ -33,7 +33,7 @@ fn gate(charge: Charge, rules: Vec<Rule>) -> Gate {
     gate
 }
 
-/// With listeners that are as open as the gate knows them.
+/// A gate with listeners that it knows and that are open.
 struct Set {
     gate: Gate,
     sockets: Vec<TcpListener>,
@@ -66,7 +66,7 @@ impl Set {
 
 const PASSED: &[Count] = &[Count::Syns, Count::Passed];
 
-/// Whether a connection of port 8080 that has ended is remembered.
+/// Whether a connection of port 8080 is in TIME_WAIT.
 fn has_time_wait() -> bool {
     let tables = ["tcp", "tcp6"].map(|name| format!("/proc/thread-self/net/{name}"));
     tables.iter().any(|table| {
@@ -78,7 +78,7 @@ fn has_time_wait() -> bool {
     })
 }
 
-/// The server closes first, and has TIME_WAIT: a rule holds there, too.
+/// The server closes first, and has TIME_WAIT: rules hold for a SYN there, too.
 #[test]
 fn a_syn_in_the_place_of_an_ended_connection_is_judged() {
     in_namespace(|| {
@@ -87,7 +87,7 @@ fn a_syn_in_the_place_of_an_ended_connection_is_judged() {
         let from = client.local_addr().unwrap().to_string();
         drop(set.sockets[0].accept().unwrap());
         drop(client);
-        // the segments that end it may be under way
+        // the segments that end the connection may be under way
         assert!(soon(has_time_wait));
         let syn = Packet::syn(&from, "127.0.0.1:8080");
         set.expect(&syn, UNTOUCHED, PASSED);
@@ -146,7 +146,7 @@ fn what_is_no_syn_for_us_is_left_alone() {
             {
                 set.expect(&Packet { flags, ..syn.clone() }, UNTOUCHED, &[]);
             }
-            // flags of congestion and push belong to a SYN all the same
+            // with flags of congestion control or PSH it is still a SYN
             for flags in [SYN | 0xc0, SYN | 8] {
                 let packet = Packet { flags, ..syn.clone() };
                 set.expect(&packet, DROPPED, &[Count::Syns, Count::Dropped]);
@@ -154,14 +154,14 @@ fn what_is_no_syn_for_us_is_left_alone() {
             let data = b"GET / HTTP/1.0\r\n\r\n".to_vec();
             let packet = Packet { data, ..syn.clone() };
             set.expect(&packet, DROPPED, &[Count::Syns, Count::Dropped]);
-            // nobody listens there; somebody else does
+            // no listener of ours; then another program's
             let mut other = syn.clone();
             other.local.set_port(8081);
             set.expect(&other, UNTOUCHED, &[]);
             let _stranger = TcpListener::bind(other.local).unwrap();
             set.expect(&other, UNTOUCHED, &[]);
         }
-        // it is only passed on
+        // a packet that is only forwarded
         set.expect(&Packet::syn("10.0.0.1:4000", "192.0.2.1:8080"), UNTOUCHED, &[]);
 
         let options = Packet { between: vec![1, 1, 1, 0], ..syn4.clone() };
@@ -180,7 +180,7 @@ fn what_is_no_syn_for_us_is_left_alone() {
             let packet = Packet { fragment, ..syn4.clone() };
             set.expect(&packet, UNTOUCHED, &[Count::LeftFragment]);
         }
-        // a tag: what it is for is judged where the tag is taken off
+        // a frame of a VLAN is judged on the VLAN's device
         let mut tagged = syn4.bytes();
         tagged.splice(12..12, [0x81, 0, 0, 5]);
         assert_eq!(set.gate.run_on(&tagged).unwrap(), (UNTOUCHED, tagged));
@@ -200,7 +200,7 @@ fn a_socket_of_somebody_else_on_our_port_is_left_alone() {
         gate.attach(&[ours.parse().unwrap()]).unwrap();
         let run = |local| gate.run_on(&Packet::syn("10.0.0.1:1", local).bytes()).unwrap().0;
         assert_eq!((run(ours), run(stranger)), (DROPPED, UNTOUCHED));
-        // we leave, and come back
+        // detach and attach again
         gate.attach(&[]).unwrap();
         assert_eq!(run(ours), UNTOUCHED);
         gate.attach(&[ours.parse().unwrap(), stranger.parse().unwrap()]).unwrap();
@@ -219,12 +219,12 @@ fn packets_that_are_cut_or_bent_are_left_alone() {
         ] {
             let whole = packet.bytes();
             for bytes in 14..whole.len() - packet.options.len() {
-                // the kernel takes none shorter than an Ethernet head, and some IP heads neither
+                // the kernel rejects packets shorter than an Ethernet header, and some short IP headers
                 if let Ok((verdict, after)) = set.gate.run_on(&whole[..bytes]) {
                     assert_eq!((verdict, &after[..]), (UNTOUCHED, &whole[..bytes]), "{bytes}");
                 }
             }
-            // every byte of the heads in every value: whatever comes of it, the program ends
+            // every byte of the headers in every value: the program ends in each case
             for at in 12..whole.len() {
                 for value in 0..=255 {
                     let mut bent = whole.clone();
@@ -276,7 +276,7 @@ fn a_syn_is_charged_once() {
         let answer = set.expect(&told, REDIRECTED, &[Count::Syns, Count::Reset]);
         assert_eq!(assert_reset(&answer, &told), (0, 1001, RST | ACK));
 
-        // user space learns of it, once
+        // user space learns of the charge, once
         let slot = set.gate.slot("slow").unwrap();
         let asked = |slot| set.gate.take_charged(first.client, first.local, slot);
         assert!(asked(slot));
@@ -284,7 +284,7 @@ fn a_syn_is_charged_once() {
         set.gate.run_on(&told.bytes()).unwrap();
         assert!(!set.gate.take_charged("192.0.2.1:1".parse().unwrap(), told.local, slot));
 
-        // new tables: what is charged stays charged
+        // the charge survives new tables
         let tables = set.gate.lower(&Policy::new(&[], rules()).unwrap()).unwrap();
         set.gate.enforce(&tables).unwrap();
         set.expect(&third, DROPPED, &[Count::Syns, Count::Dropped]);
@@ -306,7 +306,7 @@ fn a_syn_only_looks_where_handshakes_are_charged() {
         for port in 1..100 {
             let packet = Packet::syn(&format!("10.0.0.1:{port}"), "127.0.0.1:8080");
             set.expect(&packet, UNTOUCHED, PASSED);
-            // nobody has sent a SYN-ACK: these prove nothing
+            // no SYN-ACK was sent: these segments prove nothing
             for flags in [ACK, ACK | 8, ACK | FIN] {
                 let packet = Packet { flags, sequence: 1001, acknowledged: 99, ..packet.clone() };
                 set.expect(&packet, UNTOUCHED, &[]);
@@ -315,7 +315,7 @@ fn a_syn_only_looks_where_handshakes_are_charged() {
             let slot = set.gate.slot("slow").unwrap();
             assert!(!set.gate.take_charged(packet.client, packet.local, slot));
         }
-        // empty: the look says so
+        // the bucket is empty, and the SYN is refused by a look at it
         word.store(u64::MAX, Relaxed);
         let packet = Packet::syn("10.0.0.1:4000", "127.0.0.1:8080");
         set.expect(&packet, DROPPED, &[Count::Syns, Count::Dropped]);
@@ -340,7 +340,7 @@ fn ignored_clients_get_nothing_for_a_while() {
             set.gate.ignore(packet.client.ip(), 1);
             set.expect(&packet, UNTOUCHED, PASSED);
         }
-        // all of a /64 is one client
+        // a /64 is one client
         set.gate.ignore("2001:db8:0:1::1".parse().unwrap(), u64::MAX);
         let packet = Packet::syn("[2001:db8:0:1::2]:1", "[::1]:8080");
         set.expect(&packet, DROPPED, &[Count::Syns, Count::Ignored]);
