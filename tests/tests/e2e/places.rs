@@ -117,7 +117,9 @@ fn places_are_learnt_and_explained(engine: &str) {
     assert!(soon(4 * PATIENCE, is_learnt), "{engine}: {}", listed(&served));
     let said = listed(&served);
     assert!(said.contains(" learnt from ") && said.contains(" answers"), "{said}");
-    assert!((2..=9).contains(&served.metric("forebay_upstream_places")), "{engine}: {said}");
+    // on a busy machine more may seem to give more for a while, and the number goes up and comes back
+    let is_shown = || (2..=9).contains(&served.metric("forebay_upstream_places"));
+    assert!(soon(4 * PATIENCE, is_shown), "{engine}: {}", listed(&served));
     // the learnt number outlives a reload
     served.reload_with(
         Options::new(folder.join("")).engine(engine).config(&config(60, "retries = 2\n")),
