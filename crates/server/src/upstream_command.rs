@@ -162,7 +162,8 @@ fn set(
             text: format!("no upstream is called {name:?}; {known}\n"),
         };
     };
-    let label = &first.label;
+    // not the place of a server: in another process, or later, another server may have it
+    let label = first.name();
     let under_way: u32 = found.iter().map(|(_, seen)| seen.in_flight).sum();
     let mut text = match is_draining {
         true => format!(
@@ -259,7 +260,8 @@ mod tests {
     /// Receive knows the applications of respond, too, and asks none of them.
     #[test]
     fn receive_leaves_applications_to_respond() {
-        let text = "root = \"/site\"\n[stages]\n[[proxy]]\npath = \"/\"\nto = \"http://10.0.0.1:9000\"\n";
+        let text =
+            "root = \"/site\"\n[[proxy]]\npath = \"/\"\nto = \"http://10.0.0.1:9000\"\n";
         let (mut config, applications) = applications(text);
         config.place = Some(StageProcess {
             role: Role::Receive,
