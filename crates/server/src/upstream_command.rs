@@ -260,8 +260,7 @@ mod tests {
     /// Receive knows the applications of respond, too, and asks none of them.
     #[test]
     fn receive_leaves_applications_to_respond() {
-        let text =
-            "root = \"/site\"\n[[proxy]]\npath = \"/\"\nto = \"http://10.0.0.1:9000\"\n";
+        let text = "root = \"/site\"\n[[proxy]]\npath = \"/\"\nto = \"http://10.0.0.1:9000\"\n";
         let (mut config, applications) = applications(text);
         config.place = Some(StageProcess {
             role: Role::Receive,
