@@ -84,3 +84,24 @@ fn named(config: &Config, role: Role) -> Option<Arc<[String]>> {
     let has_service = servers.iter().any(|one| matches!(one, UpstreamAddress::Service(_)));
     (!has_service).then(|| servers.iter().map(ToString::to_string).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_may_know_what_its_configuration_names() {
+        let may_know = |lines: &str, role: Role, name: &str| {
+            let text = format!("root = \"/site\"\n{lines}");
+            let config = forebay_config::parse(&text, "/etc/forebay.toml").unwrap();
+            let (named, socket) = (named(&config, role), PathBuf::new());
+            AskingProcess { role, number: 1, socket, named }.may_know(name)
+        };
+        let proxy = "[[proxy]]\npath = \"/\"\nto = \"http://10.0.0.1:9000\"\n";
+        assert!(may_know(proxy, Role::Respond, "10.0.0.1:9000"));
+        assert!(!may_know(proxy, Role::Respond, "10.0.0.2:9000"));
+        assert!(!may_know(proxy, Role::Receive, "10.0.0.1:9000"));
+        let service = "[[proxy]]\npath = \"/\"\nto = \"srv+http://_http._tcp.app.internal\"\n";
+        assert!(may_know(service, Role::Respond, "a.app.internal:8080"));
+    }
+}
