@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 const AGAIN: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// The wait after a refusal: until a server of a service is known, the name service is asked.
+const AGAIN_REFUSED: Duration = Duration::from_secs(5);
+
 /// The upstreams that were drained by commands, under the names that lists show.
 #[derive(Clone, Default)]
 pub(super) struct DrainedUpstreams(Arc<Mutex<BTreeSet<String>>>);
@@ -76,17 +79,17 @@ impl DrainedUpstreams {
         while begun.elapsed() < LONGEST {
             let is_drained = self.has(name);
             let what = if is_drained { "drain" } else { "resume" };
-            let answer = process.ask(&format!("{what} {name}"));
-            let is_done = answer.is_ok_and(|answer| answer.code == 0);
-            // another command may have come meanwhile
-            if is_done && self.has(name) == is_drained {
-                return;
-            }
-            if process.is_gone() {
-                return;
-            }
-            if !is_done {
-                thread::sleep(AGAIN);
+            match process.ask(&format!("{what} {name}")) {
+                Ok(answer) if answer.code == 0 => {
+                    // another command may have come meanwhile
+                    if self.has(name) == is_drained {
+                        return;
+                    }
+                }
+                _ if process.is_gone() => return,
+                // the process logs each refusal
+                Ok(_) => thread::sleep(AGAIN_REFUSED),
+                Err(_) => thread::sleep(AGAIN),
             }
         }
         let not = if self.has(name) { "drained" } else { "resumed" };
