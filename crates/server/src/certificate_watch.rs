@@ -31,11 +31,16 @@ const MOST_NOISE: Duration = Duration::from_secs(5);
 const MOST_TOLD: usize = 20;
 
 /// Starts a thread that calls `tell` whenever files of the certificates in force have changed,
-/// until `tell` returns `false` or the server is gone.
+/// until `tell` returns `false` or the server is gone. `is_stage` says whether a supervisor starts
+/// this process anew, as root, at a reload.
 ///
 /// # Errors
 /// Lack of threads.
-pub fn start(live: &Arc<LiveSnapshot>, tell: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
+pub fn start(
+    live: &Arc<LiveSnapshot>,
+    is_stage: bool,
+    tell: impl Fn() -> bool + Send + 'static,
+) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("certificates".to_owned());
     // the descriptor is opened before clients take them; without a watch there is the interval
     let watch = Watch::new().ok();
@@ -45,7 +50,7 @@ pub fn start(live: &Arc<LiveSnapshot>, tell: impl Fn() -> bool + Send + 'static)
         let mut told: Option<Stamps> = None;
         let mut missing = BTreeSet::new();
         if let Some(certificates) = in_force() {
-            say_unreadable(&certificates);
+            say_unreadable(&certificates, is_stage);
         }
         loop {
             wait(watch.as_ref(), &in_force, told.as_ref(), &missing);
@@ -66,16 +71,20 @@ pub fn start(live: &Arc<LiveSnapshot>, tell: impl Fn() -> bool + Send + 'static)
 }
 
 /// Reports the files that only root could read, at the start.
-fn say_unreadable(certificates: &Certificates) {
+fn say_unreadable(certificates: &Certificates, is_stage: bool) {
+    let what_helps = match is_stage {
+        true => "run forebay reload after it changes, or give it to a group of that user",
+        false => {
+            "when it changes, a restart takes it over, a reload cannot; give it to a group of that \
+             user"
+        }
+    };
     let is_denied = |path: &&PathBuf| {
         File::open(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     };
     let files: BTreeSet<&PathBuf> = certificates.files().collect();
     for path in files.into_iter().filter(is_denied).take(MOST_TOLD) {
-        say(format_args!(
-            "the user of the server may not read {path:?}: when it changes, a restart takes \
-             it over, a reload cannot; give it to a group of that user"
-        ));
+        say(format_args!("the user of the server may not read {path:?}: {what_helps}"));
     }
 }
 

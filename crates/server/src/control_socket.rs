@@ -18,6 +18,7 @@ mod socket_path;
 mod unanswered;
 
 pub use ask::ask;
+pub(crate) use ask::ask_within;
 pub use socket_path::{beside, find};
 pub use unanswered::{UnansweredCommand, WhyUnanswered};
 

@@ -15,6 +15,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `asking` | the processes that ask servers other than stages |
 //! | `changes` | the changes of commands, kept so that they outlive the process that holds them |
 //! | `cgroups` | limits of stages, by control groups |
 //! | `configuration` | an identifier of the configuration by which a stage answers |
@@ -35,6 +36,7 @@
 //! | `upstreams` | `forebay upstream`, which respond answers |
 //! | `upgrade` | how another process takes the supervisor's place, or it that of another |
 
+mod asking;
 mod cgroups;
 pub mod changes;
 mod commands;

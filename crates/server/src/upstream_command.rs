@@ -4,7 +4,7 @@
 mod learnt;
 
 use crate::command::CommandAnswer;
-use forebay_config::{Config, TcpConfig};
+use forebay_config::{Config, Role, TcpConfig};
 use forebay_handler::applications::Applications;
 use forebay_upstream::health::UpstreamCondition;
 use forebay_upstream::settings::{HttpUpstream, UpstreamAddress};
@@ -26,10 +26,24 @@ pub fn answer(
         None if question == "list" => {
             CommandAnswer { code: 0, text: list(config, applications, now_ms) }
         }
-        Some(("drain", name)) => set(name, true, applications),
-        Some(("resume", name)) => set(name, false, applications),
+        Some(("drain", name)) => set(name, true, config, applications),
+        Some(("resume", name)) => set(name, false, config, applications),
         _ => CommandAnswer::unknown(&format!("upstream {question}")),
     }
+}
+
+/// The upstreams that this process asks. Receive knows all applications and leaves them to respond:
+/// it asks only the servers of connections that it passes on.
+fn asked<'a>(
+    config: &'a Config,
+    applications: &'a Applications,
+) -> impl Iterator<Item = &'a Arc<Upstreams>> {
+    let is_receive = config.place.as_ref().is_some_and(|place| place.role == Role::Receive);
+    let first_passed = config.sites.len();
+    let is_asked = move |upstreams: &Arc<Upstreams>| {
+        !is_receive || applications.routes_to(upstreams).any(|(site, _)| site >= first_passed)
+    };
+    applications.upstreams().filter(move |upstreams| is_asked(upstreams))
 }
 
 /// A line for each upstream of each application. An upstream of several applications has counts in
@@ -37,7 +51,7 @@ pub fn answer(
 fn list(config: &Config, applications: &Applications, now_ms: u64) -> String {
     let mut learnt = String::new();
     let mut rows = vec![["UPSTREAM", "STATE", "UNDER WAY", "WAITING", "FOR"].map(str::to_owned)];
-    for upstreams in applications.upstreams() {
+    for upstreams in asked(config, applications) {
         let waiting = upstreams.waiting();
         let routes = routes(config, applications, upstreams);
         for seen in upstreams.seen() {
@@ -119,9 +133,14 @@ fn is_meant(seen: &UpstreamReport, name: &str) -> bool {
 }
 
 /// Drains or resumes an upstream, in every application that has it.
-fn set(name: &str, is_draining: bool, applications: &Applications) -> CommandAnswer {
+fn set(
+    name: &str,
+    is_draining: bool,
+    config: &Config,
+    applications: &Applications,
+) -> CommandAnswer {
     let mut found: Vec<(&Arc<Upstreams>, UpstreamReport)> = Vec::new();
-    for upstreams in applications.upstreams() {
+    for upstreams in asked(config, applications) {
         for seen in upstreams.seen() {
             if is_meant(&seen, name) {
                 upstreams.drain(seen.member, is_draining);
@@ -129,9 +148,9 @@ fn set(name: &str, is_draining: bool, applications: &Applications) -> CommandAns
             }
         }
     }
-    let Some((_, UpstreamReport { label, .. })) = found.first() else {
+    let Some((_, first)) = found.first() else {
         let mut known: Vec<_> =
-            applications.upstreams().flat_map(|one| one.seen()).map(|seen| seen.label).collect();
+            asked(config, applications).flat_map(|one| one.seen()).map(|seen| seen.label).collect();
         known.sort();
         known.dedup();
         let known = match known.is_empty() {
@@ -143,6 +162,8 @@ fn set(name: &str, is_draining: bool, applications: &Applications) -> CommandAns
             text: format!("no upstream is called {name:?}; {known}\n"),
         };
     };
+    // not the place of a server: in another process, or later, another server may have it
+    let label = first.name();
     let under_way: u32 = found.iter().map(|(_, seen)| seen.in_flight).sum();
     let mut text = match is_draining {
         true => format!(
@@ -163,7 +184,7 @@ fn set(name: &str, is_draining: bool, applications: &Applications) -> CommandAns
 mod tests {
     use super::*;
     use crate::plan::{MachineResources, Plan};
-    use forebay_config::{Config, parse};
+    use forebay_config::{Config, StageProcess, parse};
 
     fn applications(text: &str) -> (Config, Applications) {
         let config = parse(text, "/etc/forebay.toml").unwrap();
@@ -234,5 +255,21 @@ mod tests {
             )
         );
         assert_eq!(ask("remove x").0, 2);
+    }
+
+    /// Receive knows the applications of respond, too, and asks none of them.
+    #[test]
+    fn receive_leaves_applications_to_respond() {
+        let text = "root = \"/site\"\n[[proxy]]\npath = \"/\"\nto = \"http://10.0.0.1:9000\"\n";
+        let (mut config, applications) = applications(text);
+        config.place = Some(StageProcess {
+            role: Role::Receive,
+            instance: 1,
+            file: "/etc/forebay.toml".into(),
+            links: "/run".into(),
+        });
+        let ask = |question: &str| answer(question, &config, &applications, 5_000).text;
+        assert_eq!(ask("list"), "no applications\n");
+        assert!(ask("drain 10.0.0.1:9000").starts_with("no upstream is called"));
     }
 }

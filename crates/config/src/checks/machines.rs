@@ -58,6 +58,12 @@ impl ConfigDraft {
                     _ if listens_at(&listeners, own(), &one.to) => {
                         Some("this server listens there itself: it would ask itself")
                     }
+                    // a machine that is not well stands in for no other, least of all for itself
+                    _ if index >= elsewhere.len()
+                        && elsewhere.iter().any(|first| first.to == one.to) =>
+                    {
+                        Some("process_at names this machine, too: it would be its own backup")
+                    }
                     _ => self.refuses(role, one),
                 };
                 if let Some(what) = refused {
@@ -151,6 +157,13 @@ impl ConfigDraft {
         if !self.all_listeners().is_empty() {
             return;
         }
+        if !isolated.process_backup.is_empty() {
+            remark(
+                at("process_backup"),
+                "this does nothing here: receive asks these machines, and there is none, since without listen and \
+                 [[listener]] no clients come here",
+            );
+        }
         let (admin, gate) = (&self.process.admin, self.process.gate);
         let firewall = self.process.firewall.mode;
         for (is_set, at) in [
@@ -206,6 +219,8 @@ mod tests {
     fn what_is_done_in_clear_or_not_at_all_is_said() {
         let foreign = "unencrypted = true\nrespond_at = [\"http://127.0.0.1:9000\"]\n";
         let behind = "process_listen = [\"127.0.0.1:9443\"]\nunencrypted = true\n";
+        let backed = "process_listen = [\"127.0.0.1:9443\"]\nunencrypted = true\n\
+                      process_backup = [\"tcp://10.0.0.2:9443\"]\n";
         for (before, stages, expected) in [
             ("", foreign, &[][..]),
             ("", behind, &["isolated.unencrypted"]),
@@ -215,6 +230,8 @@ mod tests {
                 behind,
                 &["isolated.unencrypted", "admin.listen", "gate", "firewall.mode"],
             ),
+            ("", backed, &["isolated.unencrypted", "isolated.process_backup"]),
+            ("listen = [\":80\"]\n", backed, &["isolated.unencrypted"]),
         ] {
             assert_eq!(remarks(&format!("root = \"/\"\n{before}[stages]\n{stages}")), expected);
         }

@@ -43,7 +43,11 @@ pub fn ask(path: &Path, command: &str) -> Result<CommandAnswer, UnansweredComman
     ask_within(path, command, longest)
 }
 
-fn ask_within(
+/// Asks as [`ask`] does, and waits no longer than this for the answer.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn ask_within(
     path: &Path,
     command: &str,
     longest: Duration,

@@ -68,6 +68,8 @@ pub(super) enum SupervisorEvent {
     Relayed(RelayedAnswer),
     /// The changes of commands so far, as the receive of this generation reports them.
     Changed(u64, String),
+    /// A process of this generation has drained or resumed the upstream with this name.
+    UpstreamSet(u64, String),
     /// An event of the process that takes the place of this one.
     Successor(SuccessorEvent),
     /// A replaced server has this many open connections, or has ended.
@@ -354,6 +356,7 @@ impl Supervisor {
             SupervisorEvent::Changed(generation, text) => {
                 let _ = self.take_changes(generation, &text);
             }
+            SupervisorEvent::UpstreamSet(number, name) => self.repeat_upstream(number, name),
             SupervisorEvent::Successor(event) => self.hear_successor(event),
             SupervisorEvent::EarlierHas(process, open) => self.earlier.heard(process, open),
         }

@@ -170,7 +170,8 @@ impl Server {
         }
         let to_main = self.to_main.clone();
         let tell = move || to_main.send(Event::CertificatesChanged).is_ok();
-        match certificate_watch::start(&self.common.live, tell) {
+        let is_stage = self.config.place.is_some();
+        match certificate_watch::start(&self.common.live, is_stage, tell) {
             Ok(()) => self.watches_certificates = true,
             Err(error) => say(format_args!(
                 "no thread for certificates, which are taken over by reloads only: {error}"
