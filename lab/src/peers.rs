@@ -54,6 +54,7 @@ const FILES: &[(&str, &str)] = files![
     "reload/Caddyfile",
     "reload/forebay.toml",
     "reload/nginx.conf",
+    "stages/forebay.toml",
 ];
 
 /// The text of a file; an unknown name counts as an empty file.
