@@ -2,14 +2,12 @@
 //!
 //! | role | asked | module |
 //! |---|---|---|
-//! | [`Admission`] | which clients are served, in which order, and how the others are refused |
-//! [`admission`] |
+//! | [`Admission`] | which clients are served, in which order, and how the others are refused | [`admission`] |
 //! | [`Process`] | what the answer is | [`process`] |
 //! | [`Bodies`] | the next bytes of an answer that is not in [`Out`](crate::Out) | [`body`] |
 //! | [`Journal`] | what is timed and logged | [`journal`] |
 //! | [`Relay`] | an exchange with another server, which gives the answer | [`relay`] |
-//! | [`Hooks`] | what else happens on a loop, and which connections leave for another process | [`hooks`]
-//! |
+//! | [`Hooks`] | what else happens on a loop, and which connections leave for another process | [`hooks`] |
 //!
 //! | module | what goes with them |
 //! |---|---|
