@@ -7,8 +7,7 @@
 //! | `/status` | JSON |
 //! | `/healthz` | 200 while the process answers |
 //! | `/readyz` | 200 while clients are accepted, 503 from the beginning of a drain on |
-//! | `/page` | a page for browsers, where `admin.page` allows it, with its files and data below it
-//! |
+//! | `/page` | a page for browsers, where `admin.page` allows it, with its files and data below it |
 //!
 //! The handler changes nothing. It answers only clients whose addresses are allowed, and only
 //! requests whose Host is an address, localhost, or a name in the certificate that the client was
