@@ -1,3 +1,5 @@
+//! Each setting is judged, whether the kernel may answer beside it; a setting that is new fails the test until it is.
+
 use super::*;
 use crate::table::{Item, Section, rows};
 use crate::{

@@ -1,3 +1,5 @@
+//! The learner over a real content: what it has the kernel learn, lets go of, and refuses.
+
 use super::*;
 use crate::kernel_answers::AnswerKey;
 use forebay_conn::{Job as _, Out, Peer, ProcessOutcome, Reply, Request, TurnTime};
